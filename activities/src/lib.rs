@@ -1,0 +1,5 @@
+//! The gates against the real world: eligibility, delivery, cleanup, and the parts they stand on:
+//! the ledger, the source, the message and the providers.
+
+pub mod message;
+pub mod provider;

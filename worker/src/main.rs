@@ -1,0 +1,2 @@
+//! digestd.
+fn main() {}

@@ -1,0 +1,79 @@
+//! Duplicate-control contracts: what a provider can promise about a message whose answer was lost.
+//! Adapters declare theirs as data; the machine decides, no adapter decides for itself.
+
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+
+/// What one provider promises. The weakest contract ([`Contract::NONE`]) is plain SMTP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contract {
+    /// What the same request under the same key does a second time.
+    pub replay: Replay,
+    /// Whether we can ask what became of a message.
+    pub lookup: Lookup,
+    /// Whether the provider tells us by itself, in events that carry our key.
+    pub events: bool,
+}
+
+impl Contract {
+    /// No replay, no look-up, no events: only a late answer or a human can settle a doubt.
+    pub const NONE: Self = Self { replay: Replay::None, lookup: Lookup::None, events: false };
+}
+
+/// What happens when the same request is sent again under the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replay {
+    /// It is a second message.
+    None,
+    /// The original answer is returned and nothing is sent, for `window` after the first request.
+    ReturnsOriginal {
+        /// How long the provider remembers the key.
+        window: SignedDuration,
+        /// How much earlier we stop, for clocks and slow requests.
+        margin: SignedDuration,
+    },
+    /// The request is refused as a duplicate, which means accepted with an unknown id.
+    RejectsDuplicate {
+        /// How long the provider remembers the key.
+        window: SignedDuration,
+        /// How much earlier we stop, for clocks and slow requests.
+        margin: SignedDuration,
+    },
+}
+
+impl Replay {
+    /// How long after the first intent the same request may go again; `None` if never.
+    #[must_use]
+    pub fn usable_for(self) -> Option<SignedDuration> {
+        match self {
+            Self::None => None,
+            Self::ReturnsOriginal { window, margin }
+            | Self::RejectsDuplicate { window, margin } => Some(window.saturating_sub(margin)),
+        }
+    }
+}
+
+/// How a message can be looked up at the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lookup {
+    /// Not at all, or only by an id that we do not have when the answer is lost.
+    None,
+    /// By our own key, or by attributes of a record that carries our key.
+    ByKey {
+        /// Whether a miss may ever count as "not sent". Where the provider's index may lag for an
+        /// unknown time, it never does.
+        miss_counts: bool,
+    },
+}
+
+/// Which account at which provider an attempt was handed to. A doubt is replayed and looked up only
+/// there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderRef {
+    /// The adapter: `smtp`, `sandbox`, …
+    pub kind: String,
+    /// A fingerprint of the account and endpoint, never the credential itself.
+    pub account: String,
+}

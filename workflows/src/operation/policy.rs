@@ -1,0 +1,163 @@
+//! Policies: how long to wait after a failure, and when to give up.
+
+use super::class::FailureClass;
+use jiff::SignedDuration;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How failures of one class are retried.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// The delay after the first failure.
+    pub base: SignedDuration,
+    /// No computed delay is longer; a provider's own wish may be.
+    pub cap: SignedDuration,
+    /// What each further failure multiplies the delay with; at least 1.
+    pub multiplier: f64,
+    /// The delay is drawn from `[1 - jitter, 1]` of the computed one; from 0 to 1.
+    pub jitter: f64,
+    /// After this many failures of the class in one generation the operation is dead.
+    pub max_attempts: u32,
+    /// This long after the generation's first attempt the operation is dead; time under a hold does
+    /// not count.
+    pub max_age: SignedDuration,
+}
+
+impl RetryPolicy {
+    /// The delay after the `failures`-th failure (from 1), with `random` uniform in `[0, 1)`:
+    /// `min(cap, base * multiplier^(failures - 1))`, jittered uniformly in `[1 - jitter, 1]` of it.
+    #[must_use]
+    pub fn delay(&self, failures: u32, random: f64) -> SignedDuration {
+        let exponent = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        let computed = self.base.as_secs_f64() * self.multiplier.powi(exponent);
+        // `min` also turns an overflow to infinity into the cap.
+        let capped = computed.min(self.cap.as_secs_f64());
+        let jittered = capped * (1.0 - self.jitter * random.clamp(0.0, 1.0));
+        SignedDuration::try_from_secs_f64(jittered).unwrap_or(self.cap)
+    }
+}
+
+/// How unknown deliveries are pursued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnknownRules {
+    /// The wait before the second look-up; it doubles up to an hour.
+    pub lookup_every: SignedDuration,
+    /// After this long an unknown counts as overdue.
+    pub escalate_after: SignedDuration,
+    /// After this long an unknown expires: given up without an answer.
+    pub keep_rows_for: SignedDuration,
+}
+
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeouts {
+    /// The answer is unknown after this long.
+    pub timeout: SignedDuration,
+    /// How long after its beginning an attempt may hand over, and a late answer is listened for.
+    pub lease: SignedDuration,
+    /// How long after the lease's end "not delivered" is not yet acted on.
+    pub settle: SignedDuration,
+}
+
+/// Everything that the machine decides by. It travels in the workflow's input, frozen at the start,
+/// so that an edited configuration never changes the replay of a history.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rules {
+    /// The retry policy of each class that is retried.
+    pub retry: BTreeMap<FailureClass, RetryPolicy>,
+    /// The retry policy of the cleanup.
+    pub cleanup: RetryPolicy,
+    /// How unknowns are pursued.
+    pub unknown: UnknownRules,
+    /// How long an attempt may take.
+    pub timeouts: Timeouts,
+}
+
+impl Rules {
+    /// The classes that have a retry policy. Every other class is terminal, holds the run
+    /// (`configuration`), or is not a failure of the provider.
+    pub const RETRIED: [FailureClass; 4] = [
+        FailureClass::Transport,
+        FailureClass::Overloaded,
+        FailureClass::RateLimited,
+        FailureClass::Ambiguous,
+    ];
+
+    /// The default policy of `class`: `transport` and `overloaded` back off for a day,
+    /// `rate_limited` is patient, and `ambiguous` paces replays and resends after a doubt was
+    /// settled as not sent.
+    #[must_use]
+    pub fn default_retry(class: FailureClass) -> RetryPolicy {
+        let policy = |base, cap, max_attempts| RetryPolicy {
+            base: SignedDuration::from_secs(base),
+            cap: SignedDuration::from_secs(cap),
+            multiplier: 2.0,
+            jitter: 0.5,
+            max_attempts,
+            max_age: SignedDuration::from_hours(24),
+        };
+        match class {
+            FailureClass::Overloaded => policy(60, 3_600, 8),
+            FailureClass::RateLimited => policy(10, 900, 30),
+            FailureClass::Ambiguous => policy(5, 600, 8),
+            _ => policy(30, 1_800, 8),
+        }
+    }
+
+    /// The default policy of the cleanup.
+    #[must_use]
+    pub fn default_cleanup() -> RetryPolicy {
+        RetryPolicy { max_attempts: 12, ..Self::default_retry(FailureClass::Transport) }
+    }
+
+    /// The policy that `class` is retried by; the default where the rules name none.
+    #[must_use]
+    pub fn retry(&self, class: FailureClass) -> RetryPolicy {
+        self.retry.get(&class).copied().unwrap_or_else(|| Self::default_retry(class))
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            retry: Self::RETRIED.map(|class| (class, Self::default_retry(class))).into(),
+            cleanup: Self::default_cleanup(),
+            unknown: UnknownRules {
+                lookup_every: SignedDuration::from_mins(1),
+                escalate_after: SignedDuration::from_mins(30),
+                keep_rows_for: SignedDuration::from_hours(14 * 24),
+            },
+            timeouts: Timeouts {
+                timeout: SignedDuration::from_secs(30),
+                lease: SignedDuration::from_mins(15),
+                settle: SignedDuration::from_mins(10),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn delays_grow_up_to_the_cap_and_stay_within_the_jitter(
+            base in 1_i64..100, cap in 100_i64..10_000, multiplier in 1.0_f64..4.0,
+            jitter in 0.0_f64..=1.0, failures in 1_u32..2_000, random in 0.0_f64..1.0,
+        ) {
+            let policy = RetryPolicy {
+                base: SignedDuration::from_secs(base), cap: SignedDuration::from_secs(cap),
+                multiplier, jitter, max_attempts: 8, max_age: SignedDuration::from_hours(24),
+            };
+            let longest = policy.delay(failures, 0.0);
+            let delay = policy.delay(failures, random);
+            prop_assert!(longest <= policy.cap);
+            prop_assert!(longest >= policy.base.min(policy.cap));
+            prop_assert!(delay <= longest);
+            prop_assert!(delay.as_secs_f64() >= longest.as_secs_f64() * (1.0 - jitter) - 1e-6);
+            prop_assert!(policy.delay(failures + 1, 0.0) >= longest);
+        }
+    }
+}
