@@ -250,9 +250,11 @@ mod tests {
                 OperationKey::new("digest", period(), &a),
                 OperationKey::new("digest", period(), &b),
             ) {
-                prop_assert_eq!(OperationKey::parse(&one.to_string()).as_ref(), Ok(&one));
+                prop_assert_eq!(OperationKey::parse(&one.to_string()), Ok(one.clone()));
                 prop_assert_eq!(
-                    OperationKey::from_message_id(&one.message_id("shop.example")).as_ref(), Ok(&one));
+                    OperationKey::from_message_id(&one.message_id("shop.example")),
+                    Ok(one.clone())
+                );
                 prop_assert_eq!(one.customer_id(), a.clone());
                 prop_assert_eq!(one == other, a == b);
                 prop_assert_eq!(one.to_string() == other.to_string(), a == b);
