@@ -1,18 +1,31 @@
 //! The decision core: one customer in one period, as a pure state machine.
 //!
 //! Read it in this order: [`key`] and [`period`] name the operation, [`class`] says why an attempt
-//! failed, [`policy`] how long to wait, [`contract`] what a provider can promise, and [`machine`]
-//! what happens next. The ledger applies every transition with this code inside one transaction,
+//! failed, [`policy`] how long to wait, [`contract`] what a provider can promise, [`state`] where an
+//! operation stands, [`begin`] when an attempt may begin, [`event`] what can happen, and [`step`]
+//! what comes next. The ledger applies every transition with this code inside one transaction,
 //! and the workflow asks the same code for the next step, so there is no second copy of a rule.
 
+pub mod begin;
 pub mod class;
 pub mod contract;
+pub mod event;
 pub mod key;
 pub mod period;
 pub mod policy;
+pub mod state;
+pub mod step;
+mod transition;
 
+#[cfg(test)]
+mod tests;
+
+pub use begin::{CannotBegin, Intent, Moment};
 pub use class::{Failure, FailureClass};
 pub use contract::{Contract, Lookup, ProviderRef, Replay};
+pub use event::{Change, Event, Finding, Note, Outcome};
 pub use key::{KeyError, OperationKey};
 pub use period::{Period, PeriodError};
-pub use policy::{RetryPolicy, Rules};
+pub use policy::{RetryPolicy, Rules, Timeouts, UnknownRules};
+pub use state::{Doubt, Operation, State, Verdict};
+pub use step::{Step, Why};

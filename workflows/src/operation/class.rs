@@ -78,7 +78,7 @@ impl fmt::Display for FailureClass {
 }
 
 /// A proof that one attempt was not sent, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     /// What kind of failure it was.
     pub class: FailureClass,

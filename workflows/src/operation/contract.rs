@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// What one provider promises. The weakest contract ([`Contract::NONE`]) is plain SMTP's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Contract {
     /// What the same request under the same key does a second time.
     pub replay: Replay,
@@ -21,7 +21,7 @@ impl Contract {
 }
 
 /// What happens when the same request is sent again under the same key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Replay {
     /// It is a second message.
@@ -55,7 +55,7 @@ impl Replay {
 }
 
 /// How a message can be looked up at the provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lookup {
     /// Not at all, or only by an id that we do not have when the answer is lost.
@@ -68,9 +68,23 @@ pub enum Lookup {
     },
 }
 
+impl Lookup {
+    /// Whether the provider can be asked at all.
+    #[must_use]
+    pub const fn is_offered(self) -> bool {
+        matches!(self, Self::ByKey { .. })
+    }
+
+    /// Whether a miss may ever count as "not sent".
+    #[must_use]
+    pub const fn miss_counts(self) -> bool {
+        matches!(self, Self::ByKey { miss_counts: true })
+    }
+}
+
 /// Which account at which provider an attempt was handed to. A doubt is replayed and looked up only
 /// there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ProviderRef {
     /// The adapter: `smtp`, `sandbox`, …
     pub kind: String,
