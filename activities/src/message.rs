@@ -57,3 +57,22 @@ pub struct FrozenMessage {
     /// Lower-case hexadecimal SHA-256 of `mime`.
     pub content_hash: String,
 }
+
+/// A frozen message without its bytes, as it is stored beside them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MessageHead(FrozenMessage);
+
+impl FrozenMessage {
+    /// Takes the bytes apart from the rest, for storing each in its own column.
+    #[must_use]
+    pub fn split(mut self) -> (MessageHead, Vec<u8>) {
+        let mime = std::mem::replace(&mut self.mime, Redacted::new(Vec::new()));
+        (MessageHead(self), mime.0)
+    }
+
+    /// The message that [`split`](Self::split) took apart.
+    #[must_use]
+    pub fn join(head: MessageHead, mime: Vec<u8>) -> Self {
+        Self { mime: Redacted::new(mime), ..head.0 }
+    }
+}

@@ -6,3 +6,11 @@
 //! without knowing Temporal.
 
 pub mod operation;
+
+use operation::Period;
+
+/// The id of the workflow of `campaign`'s run in `period`: `digest-run:2026-W42`.
+#[must_use]
+pub fn run_id(campaign: &str, period: Period) -> String {
+    format!("{campaign}-run:{period}")
+}

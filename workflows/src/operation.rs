@@ -16,6 +16,7 @@ pub mod policy;
 pub mod state;
 pub mod step;
 mod transition;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,6 @@ pub use contract::{Contract, Lookup, ProviderRef, Replay};
 pub use event::{Change, Event, Finding, Note, Outcome};
 pub use key::{KeyError, OperationKey};
 pub use period::{Period, PeriodError};
-pub use policy::{RetryPolicy, Rules, Timeouts, UnknownRules};
+pub use policy::{Breakers, RetryPolicy, Rules, Timeouts, UnknownRules};
 pub use state::{Doubt, Operation, State, Verdict};
 pub use step::{Step, Why};

@@ -59,6 +59,15 @@ pub struct Timeouts {
     pub settle: SignedDuration,
 }
 
+/// When a run is held by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breakers {
+    /// After this many identical `schema` failures in a row.
+    pub identical_schema_failures: u32,
+    /// After this many unknown outcomes in a row.
+    pub unknowns_in_a_row: u32,
+}
+
 /// Everything that the machine decides by. It travels in the workflow's input, frozen at the start,
 /// so that an edited configuration never changes the replay of a history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +80,8 @@ pub struct Rules {
     pub unknown: UnknownRules,
     /// How long an attempt may take.
     pub timeouts: Timeouts,
+    /// When a run is held by itself.
+    pub breakers: Breakers,
 }
 
 impl Rules {
@@ -132,6 +143,7 @@ impl Default for Rules {
                 lease: SignedDuration::from_mins(15),
                 settle: SignedDuration::from_mins(10),
             },
+            breakers: Breakers { identical_schema_failures: 20, unknowns_in_a_row: 20 },
         }
     }
 }

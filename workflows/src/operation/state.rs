@@ -202,6 +202,7 @@ pub struct Cleanups {
 ///
 /// Changed only by [`Operation::begin`] and [`Operation::apply`], inside one ledger transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent mark, not a state")]
 pub struct Operation {
     /// Where it stands.
     pub state: State,

@@ -50,15 +50,13 @@ impl Operation {
     pub fn next(&self, rules: &Rules, now: Timestamp) -> Step {
         match self.state {
             State::Unknown => self.pursue(rules, now),
-            State::Sending if !self.doubts.is_empty() => {
-                self.deliver(self.generation, self.ordinal)
-            }
+            State::Sending if !self.doubts.is_empty() => deliver(self.generation, self.ordinal),
             State::Selected | State::Sending | State::Retrying => match self.retry_at {
                 Some(at) if at > now => {
                     let class = self.class.unwrap_or(FailureClass::Transport);
                     Step::Wait(at, Why::Retry(class))
                 }
-                _ => self.deliver(self.generation, self.ordinal + 1),
+                _ => deliver(self.generation, self.ordinal + 1),
             },
             State::Sent if self.cleanup.given_up => Step::Done,
             State::Sent => match self.cleanup.retry_at {
@@ -79,10 +77,6 @@ impl Operation {
         }
     }
 
-    fn deliver(&self, generation: u32, ordinal: u32) -> Step {
-        Step::Deliver { generation, ordinal }
-    }
-
     /// What an unknown needs: the earliest of its automatic means, then a human.
     fn pursue(&self, rules: &Rules, now: Timestamp) -> Step {
         let verdict = self.verdict.map(|verdict| (verdict.acts_at, Why::Verdict));
@@ -100,7 +94,7 @@ impl Operation {
             .unwrap_or(expiry);
         match earliest {
             (at, why) if at > now => Step::Wait(at, why),
-            (_, Why::Replay) => self.deliver(self.generation, self.ordinal + 1),
+            (_, Why::Replay) => deliver(self.generation, self.ordinal + 1),
             _ => Step::Reconcile,
         }
     }
@@ -121,4 +115,8 @@ impl Operation {
         }
         Some(self.lookups.next_at.unwrap_or(self.since))
     }
+}
+
+const fn deliver(generation: u32, ordinal: u32) -> Step {
+    Step::Deliver { generation, ordinal }
 }

@@ -1,0 +1,185 @@
+//! The ledger: what was selected, what was attempted, and what is known. It is the truth; the engine
+//! only drives.
+//!
+//! One interface over SQLite (embedded, the default) and PostgreSQL (for more than one machine).
+//! Every transition of an operation is one transaction here, made by the decision core in
+//! `digest_workflows::operation`: the ledger loads the operation, lets the core apply the event, and
+//! stores what the core decided, together with the attempt, the dead letter and the audit row.
+
+mod attempts;
+mod content;
+mod database;
+mod holds;
+mod operations;
+mod pace;
+mod reports;
+mod runs;
+mod selection;
+mod setup;
+mod sweep;
+
+pub use attempts::{Begun, Token};
+pub use content::{FrozenData, content_hash};
+pub use operations::{Actor, Answer, Recorded};
+pub use pace::Slot;
+pub use reports::{
+    AttemptLine, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+};
+pub use runs::{NewRun, Run, RunState};
+pub use selection::{FreezePage, Page, Selected};
+pub use setup::{Setup, ddl, grants};
+
+use database::Database;
+use digest_workflows::operation::CannotBegin;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// A connected ledger.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    db: Database,
+    identity: LedgerRef,
+}
+
+/// Which ledger this is. Workflow inputs carry it, and an activity on another ledger refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LedgerRef {
+    /// Drawn once, when the ledger was set up.
+    pub id: String,
+    /// Raised by every `digestd setup --after-restore`.
+    pub epoch: i64,
+}
+
+/// What can go wrong with the ledger. Whatever it is, nothing is sent.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// The URL names no database that can hold a ledger.
+    #[error(
+        "the ledger url starts with {0:?}; write sqlite://digestd.db or postgres://user@host/database"
+    )]
+    Url(String),
+    /// The database does not answer, or not in time.
+    #[error(
+        "cannot reach the ledger at {place}; check [ledger] url and DIGESTD_LEDGER_URL, and that the database is up"
+    )]
+    Unreachable {
+        /// Where it was looked for, without user or password.
+        place: String,
+        /// What came back.
+        source: sqlx::Error,
+    },
+    /// The database has no ledger, or an older one.
+    #[error(
+        "the database holds no ledger of this version (found {found}, need {needed}); run `digestd setup`"
+    )]
+    Unmigrated {
+        /// The version found; 0 for none.
+        found: i64,
+        /// The version this program needs.
+        needed: i64,
+    },
+    /// The ledger was migrated by a newer program that this one is not compatible with.
+    #[error(
+        "the ledger is at version {found} and needs a digestd that knows version {needs}; this one knows {known}, so upgrade it"
+    )]
+    TooNew {
+        /// The ledger's version.
+        found: i64,
+        /// The oldest version that may use it.
+        needs: i64,
+        /// The version this program knows.
+        known: i64,
+    },
+    /// The ledger is not the one that the workflow was started with.
+    #[error(
+        "this is ledger {found}, but the workflow was started on ledger {expected}; point [ledger] url at that one, or run `digestd setup --after-restore` if it was restored"
+    )]
+    Foreign {
+        /// Id and epoch of this ledger.
+        found: String,
+        /// Id and epoch that the workflow carries.
+        expected: String,
+    },
+    /// The answer to a commit was lost: it may or may not have been applied.
+    #[error("the ledger did not confirm a commit; it is read back before anything else happens")]
+    CommitUnknown(#[source] sqlx::Error),
+    /// A statement failed.
+    #[error("a ledger statement failed; nothing was changed by it")]
+    Statement(#[from] sqlx::Error),
+    /// The ledger contradicts itself.
+    #[error("the ledger holds something unexpected: {0}")]
+    Corrupt(String),
+    /// No such operation.
+    #[error("the ledger knows no operation {0}")]
+    NoSuchOperation(String),
+    /// No such run.
+    #[error(
+        "the ledger knows no run of {campaign} in {period}; start it with `digestd run --period {period}`"
+    )]
+    NoSuchRun {
+        /// The campaign asked for.
+        campaign: String,
+        /// The period asked for.
+        period: String,
+    },
+}
+
+impl LedgerError {
+    fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt(what.into())
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub const fn is_temporary(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::CommitUnknown(_) | Self::Statement(_))
+    }
+}
+
+impl From<serde_json::Error> for LedgerError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::corrupt(format!("a record that cannot be read ({error})"))
+    }
+}
+
+/// The answer to `begin attempt`.
+#[derive(Clone, Debug)]
+pub enum BeginAnswer {
+    /// The attempt is ours and may hand over until its lease ends.
+    Begun(Begun),
+    /// It may not begin; the operation is as it was.
+    Cannot(CannotBegin),
+}
+
+impl Ledger {
+    /// Which ledger this is.
+    #[must_use]
+    pub const fn identity(&self) -> &LedgerRef {
+        &self.identity
+    }
+
+    /// Refuses when `expected` is another ledger, or another epoch of this one.
+    ///
+    /// # Errors
+    /// [`LedgerError::Foreign`].
+    pub fn must_be(&self, expected: &LedgerRef) -> Result<(), LedgerError> {
+        if *expected == self.identity {
+            return Ok(());
+        }
+        let name = |ledger: &LedgerRef| format!("{} (epoch {})", ledger.id, ledger.epoch);
+        Err(LedgerError::Foreign { found: name(&self.identity), expected: name(expected) })
+    }
+
+    /// Now, by the ledger's clock.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn now(&self) -> Result<Timestamp, LedgerError> {
+        self.db.begin_reading().await?.now().await
+    }
+
+    /// Closes every connection.
+    pub async fn close(&self) {
+        self.db.close().await;
+    }
+}

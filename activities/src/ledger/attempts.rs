@@ -1,0 +1,199 @@
+//! Attempts: `begin attempt` with its token, and what became of each.
+
+use super::database::{Tx, values};
+use super::operations::{Actor, Loaded, audit, load, save};
+use super::pace::Slot;
+use super::{BeginAnswer, Ledger, LedgerError};
+use digest_workflows::operation::{Change, Intent, OperationKey, Outcome, Rules};
+use jiff::Timestamp;
+use std::time::Duration;
+
+/// How often, and how far apart, a commit whose answer was lost is read back.
+const READ_BACK: [Duration; 3] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
+
+/// Who may hand over an attempt: drawn inside each execution, and never leaves it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// A fresh token.
+    #[must_use]
+    pub fn draw() -> Self {
+        Self(uuid::Uuid::new_v4().to_string())
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// An attempt that was begun and is ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// Its running number.
+    pub number: u32,
+    /// When the intent was recorded, by the ledger's clock.
+    pub begun_at: Timestamp,
+    /// Until when it may hand over, by the ledger's clock.
+    pub lease_ends: Timestamp,
+}
+
+impl Ledger {
+    /// Begins an attempt: writes intent, token and lease if every condition of the decision core
+    /// holds inside this one transaction. `slot` is the reserved place in the rate.
+    ///
+    /// # Errors
+    /// [`LedgerError::CommitUnknown`] when the commit's answer was lost and could not be read back:
+    /// the attempt may be recorded and is not ours. Any other error means that it was not begun.
+    pub async fn begin(
+        &self,
+        key: &OperationKey,
+        intent: &Intent,
+        token: &Token,
+        _slot: &Slot,
+        rules: &Rules,
+    ) -> Result<BeginAnswer, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        // The share lock orders this against a hold: no attempt begins once the hold is committed.
+        let mut loaded = load(&mut tx, key, "for update", "for share").await?;
+        let from = loaded.operation.state;
+        let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
+            Ok(number) => number,
+            Err(cannot) => return Ok(BeginAnswer::Cannot(cannot)),
+        };
+        let lease_ends = loaded.moment.now + intent.lease;
+        insert_intent(&mut tx, &loaded, intent, token, number).await?;
+        save(&mut tx, &loaded, rules).await?;
+        let to = loaded.operation.state;
+        let change = Change { from, to, settled: Vec::new(), note: None };
+        audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
+        let begun = Begun { number, begun_at: loaded.moment.now, lease_ends };
+        match tx.commit().await {
+            Ok(()) => Ok(BeginAnswer::Begun(begun)),
+            Err(error) => self.read_back(key, intent, token, begun, error).await,
+        }
+    }
+
+    /// Finds out whether a commit whose answer was lost was applied: my token means that it is mine.
+    async fn read_back(
+        &self,
+        key: &OperationKey,
+        intent: &Intent,
+        token: &Token,
+        begun: Begun,
+        error: LedgerError,
+    ) -> Result<BeginAnswer, LedgerError> {
+        for wait in READ_BACK {
+            tokio::time::sleep(wait).await;
+            let Ok(mut tx) = self.db.begin().await else { continue };
+            // The row lock waits for a commit that is still on its way.
+            let Ok(_) = load(&mut tx, key, "for update", "").await else { continue };
+            let row = tx
+                .row(
+                    "select token from @attempts where key = $1 and generation = $2 \
+                     and ordinal = $3",
+                    values![key.to_string(), intent.generation, intent.ordinal],
+                )
+                .await;
+            match row {
+                Ok(Some(row)) if row.maybe_text(0)?.as_deref() == Some(token.0.as_str()) => {
+                    return Ok(BeginAnswer::Begun(begun));
+                }
+                Ok(_) => {
+                    return Ok(BeginAnswer::Cannot(
+                        digest_workflows::operation::CannotBegin::NotNext,
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(error)
+    }
+}
+
+async fn insert_intent(
+    tx: &mut Tx,
+    loaded: &Loaded,
+    intent: &Intent,
+    token: &Token,
+    number: u32,
+) -> Result<(), LedgerError> {
+    let lease_ends = loaded.moment.now + intent.lease;
+    tx.execute(
+        "insert into @attempts (key, number, campaign, period, generation, ordinal, token, \
+         provider, account, begun_at, lease_ends, settles_at, content_hash) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        values![
+            loaded.key.as_str(),
+            number,
+            loaded.run.campaign.as_str(),
+            loaded.run.period.to_string(),
+            intent.generation,
+            intent.ordinal,
+            token.0.as_str(),
+            intent.provider.kind.as_str(),
+            intent.provider.account.as_str(),
+            loaded.moment.now,
+            lease_ends,
+            lease_ends + intent.settle,
+            intent.content_hash.as_str(),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Records the outcome of an attempt. A try that ended before its intent gets its row here.
+pub(super) async fn close_attempt(
+    tx: &mut Tx,
+    loaded: &Loaded,
+    number: u32,
+    outcome: &Outcome,
+) -> Result<(), LedgerError> {
+    let (name, class, code, message_id) = match outcome {
+        Outcome::Accepted { message_id } => ("accepted", None, None, message_id.as_deref()),
+        Outcome::NotSent(failure) => {
+            ("not_sent", Some(failure.class.name()), Some(failure.code.as_str()), None)
+        }
+    };
+    tx.execute(
+        "insert into @attempts (key, number, campaign, period, generation, ordinal, decided_at, \
+         outcome, class, code, message_id) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         on conflict (key, number) do update set outcome = excluded.outcome, \
+         class = excluded.class, code = excluded.code, message_id = excluded.message_id, \
+         decided_at = coalesce(@attempts.decided_at, excluded.decided_at)",
+        values![
+            loaded.key.as_str(),
+            number,
+            loaded.run.campaign.as_str(),
+            loaded.run.period.to_string(),
+            loaded.operation.generation,
+            loaded.operation.ordinal,
+            loaded.moment.now,
+            name,
+            class,
+            code,
+            message_id,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Records that an attempt has no answer in time.
+pub(super) async fn mark_overdue(
+    tx: &mut Tx,
+    loaded: &Loaded,
+    number: u32,
+) -> Result<(), LedgerError> {
+    tx.execute(
+        "update @attempts set decided_at = $3 where key = $1 and number = $2 \
+         and decided_at is null",
+        values![loaded.key.as_str(), number, loaded.moment.now],
+    )
+    .await?;
+    Ok(())
+}

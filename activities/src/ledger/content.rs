@@ -1,0 +1,110 @@
+//! Frozen data and the frozen message: stored once, dropped when the operation is cleaned.
+
+use super::database::{Tx, values};
+use super::{Ledger, LedgerError};
+use crate::message::FrozenMessage;
+use digest_workflows::operation::OperationKey;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// What a message is rendered from: the customer's columns and the digest's rows, frozen with the
+/// selection. Private, so it shows nothing when printed.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct FrozenData {
+    /// Every column of the customers query by its name.
+    pub customer: Map<String, Value>,
+    /// The customer's rows, in the query's order.
+    pub rows: Vec<Value>,
+}
+
+impl fmt::Debug for FrozenData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FrozenData({} columns, {} rows)", self.customer.len(), self.rows.len())
+    }
+}
+
+impl Ledger {
+    /// The frozen data of `key`; `None` once it is cleaned or its retention is over.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn frozen_data(&self, key: &OperationKey) -> Result<Option<FrozenData>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let row = tx
+            .row("select data from @digest_rows where key = $1", values![key.to_string()])
+            .await?;
+        row.map(|row| Ok(serde_json::from_str(&row.text(0)?)?)).transpose()
+    }
+
+    /// The stored message of `key`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn message(&self, key: &OperationKey) -> Result<Option<FrozenMessage>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        message_in(&mut tx, key).await
+    }
+
+    /// Stores `message` if none is stored, and returns what is stored: the first rendering wins, and
+    /// every attempt sends its bytes.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn store_message(
+        &self,
+        key: &OperationKey,
+        message: &FrozenMessage,
+    ) -> Result<FrozenMessage, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let (head, mime) = message.clone().split();
+        tx.execute(
+            "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
+             on conflict (key) do nothing",
+            values![
+                key.to_string(),
+                serde_json::to_string(&head)?,
+                mime,
+                message.content_hash.as_str(),
+            ],
+        )
+        .await?;
+        tx.execute(
+            "update @operations set content_hash = $2 where key = $1 and content_hash is null",
+            values![key.to_string(), message.content_hash.as_str()],
+        )
+        .await?;
+        let stored = message_in(&mut tx, key).await?;
+        tx.commit().await?;
+        stored.ok_or_else(|| LedgerError::corrupt(format!("no message stored for {key}")))
+    }
+}
+
+async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMessage>, LedgerError> {
+    let row = tx
+        .row(
+            "select message, mime, content_hash from @messages where key = $1",
+            values![key.to_string()],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let (mime, hash) = (row.bytes(1)?, row.text(2)?);
+    if content_hash(&mime) != hash {
+        return Err(LedgerError::corrupt(format!("the stored bytes of {key} have changed")));
+    }
+    Ok(Some(FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime)))
+}
+
+/// Drops the stored bytes, address and rows of `key`; its content hash stays.
+pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<(), LedgerError> {
+    tx.execute("delete from @messages where key = $1", values![key]).await?;
+    tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
+    Ok(())
+}
+
+/// Lower-case hexadecimal SHA-256.
+#[must_use]
+pub fn content_hash(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
+}

@@ -1,0 +1,377 @@
+//! One thin interface over the two databases: the same SQL text, with `$1` parameters and `@` before
+//! each table name, runs on both.
+//!
+//! Deliberately small: integers, text and bytes are all the ledger stores, and every difference
+//! between the databases is in this file.
+
+use super::LedgerError;
+use jiff::Timestamp;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Row as _, Sqlite, SqlitePool, Transaction};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How long a statement waits for a connection or a lock before the database counts as unreachable.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Enough for every activity slot to make progress; PostgreSQL's own default limit is 100.
+const POSTGRES_CONNECTIONS_MAX: u32 = 20;
+/// SQLite has one writer; readers do not block it in WAL mode.
+const SQLITE_READERS_MAX: u32 = 4;
+
+/// A connected ledger database.
+#[derive(Clone, Debug)]
+pub(super) enum Database {
+    /// The embedded one: a single writing connection, and readers beside it.
+    Sqlite { writer: SqlitePool, readers: SqlitePool },
+    /// The one for more than one machine. The schema is on the search path of every connection.
+    Postgres { pool: PgPool, schema: String },
+}
+
+/// A value bound to a parameter.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Int(Option<i64>),
+    Text(Option<String>),
+    Bytes(Vec<u8>),
+}
+
+/// A transaction on either database. Dropping it rolls it back.
+pub(super) enum Tx {
+    Sqlite(Transaction<'static, Sqlite>),
+    Postgres(Transaction<'static, Postgres>),
+}
+
+/// A row of either database, read by position.
+pub(super) enum Row {
+    Sqlite(SqliteRow),
+    Postgres(PgRow),
+}
+
+impl Database {
+    /// Connects to `url` (`sqlite://path` or `postgres://…`). A SQLite file is created only if
+    /// `create` is set.
+    pub(super) async fn connect(
+        url: &str,
+        schema: &str,
+        create: bool,
+    ) -> Result<Self, LedgerError> {
+        if url.starts_with("sqlite:") {
+            Self::connect_sqlite(url, create).await
+        } else if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            Self::connect_postgres(url, schema).await
+        } else {
+            Err(LedgerError::Url(scheme(url)))
+        }
+    }
+
+    async fn connect_sqlite(url: &str, create: bool) -> Result<Self, LedgerError> {
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(|_| LedgerError::Url(scheme(url)))?
+            .create_if_missing(create)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(PATIENCE)
+            .pragma("temp_store", "memory");
+        let place = options.get_filename().display().to_string();
+        let pool = |max| {
+            SqlitePoolOptions::new()
+                .max_connections(max)
+                .acquire_timeout(PATIENCE)
+                .connect_with(options.clone())
+        };
+        let unreachable = |source| LedgerError::Unreachable { place: place.clone(), source };
+        let writer = pool(1).await.map_err(unreachable)?;
+        let readers = pool(SQLITE_READERS_MAX).await.map_err(unreachable)?;
+        Ok(Self::Sqlite { writer, readers })
+    }
+
+    async fn connect_postgres(url: &str, schema: &str) -> Result<Self, LedgerError> {
+        let options = PgConnectOptions::from_str(url).map_err(|_| LedgerError::Url(scheme(url)))?;
+        // A commit that is acknowledged must survive a crash, whatever the server's default is.
+        let options = options.application_name("digestd").options([
+            ("search_path", schema),
+            ("synchronous_commit", "on"),
+            ("lock_timeout", "10s"),
+            ("idle_in_transaction_session_timeout", "30s"),
+        ]);
+        let options = match options.get_host() {
+            "127.0.0.1" | "localhost" | "::1" => options.ssl_mode(PgSslMode::Prefer),
+            _ => options,
+        };
+        let place = format!(
+            "{}:{}/{}",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or_default()
+        );
+        let pool = PgPoolOptions::new()
+            .max_connections(POSTGRES_CONNECTIONS_MAX)
+            .acquire_timeout(PATIENCE)
+            .connect_with(options)
+            .await
+            .map_err(|source| LedgerError::Unreachable { place, source })?;
+        Ok(Self::Postgres { pool, schema: schema.to_owned() })
+    }
+
+    /// Begins a transaction that may write. On SQLite it holds the write lock from the start, so
+    /// that what it has read cannot change before it commits.
+    pub(super) async fn begin(&self) -> Result<Tx, LedgerError> {
+        Ok(match self {
+            Self::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
+            Self::Postgres { pool, .. } => Tx::Postgres(pool.begin().await?),
+        })
+    }
+
+    /// Begins a transaction that only reads, from one snapshot.
+    pub(super) async fn begin_reading(&self) -> Result<Tx, LedgerError> {
+        Ok(match self {
+            Self::Sqlite { readers, .. } => Tx::Sqlite(readers.begin().await?),
+            Self::Postgres { pool, .. } => Tx::Postgres(
+                pool.begin_with("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    .await?,
+            ),
+        })
+    }
+
+    /// Closes every connection.
+    pub(super) async fn close(&self) {
+        match self {
+            Self::Sqlite { writer, readers } => {
+                readers.close().await;
+                writer.close().await;
+            }
+            Self::Postgres { pool, .. } => pool.close().await,
+        }
+    }
+}
+
+/// Runs `$body` with `$query` bound to all values, for one database.
+macro_rules! bound {
+    ($db:ty, $sql:expr, $values:expr, $prefix:literal) => {{
+        let sql = $sql.replace('@', $prefix);
+        let mut query = sqlx::query::<$db>(AssertSqlSafe(sql));
+        for value in $values {
+            query = match value.clone() {
+                Value::Int(int) => query.bind(int),
+                Value::Text(text) => query.bind(text),
+                Value::Bytes(bytes) => query.bind(bytes),
+            };
+        }
+        query
+    }};
+}
+
+impl Tx {
+    /// Executes one statement; returns how many rows it touched.
+    pub(super) async fn execute(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<u64, LedgerError> {
+        Ok(match self {
+            Self::Sqlite(tx) => {
+                bound!(Sqlite, sql, values, "digestd_").execute(&mut **tx).await?.rows_affected()
+            }
+            Self::Postgres(tx) => {
+                bound!(Postgres, sql, values, "").execute(&mut **tx).await?.rows_affected()
+            }
+        })
+    }
+
+    /// All rows of a query.
+    pub(super) async fn rows(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>, LedgerError> {
+        Ok(match self {
+            Self::Sqlite(tx) => {
+                let rows = bound!(Sqlite, sql, values, "digestd_").fetch_all(&mut **tx).await?;
+                rows.into_iter().map(Row::Sqlite).collect()
+            }
+            Self::Postgres(tx) => {
+                let rows = bound!(Postgres, sql, values, "").fetch_all(&mut **tx).await?;
+                rows.into_iter().map(Row::Postgres).collect()
+            }
+        })
+    }
+
+    /// The first row of a query, if there is one.
+    pub(super) async fn row(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Option<Row>, LedgerError> {
+        Ok(self.rows(sql, values).await?.into_iter().next())
+    }
+
+    /// Now, by this database's clock: the only clock that leases and intents are compared with.
+    pub(super) async fn now(&mut self) -> Result<Timestamp, LedgerError> {
+        let sql = match self {
+            Self::Sqlite(_) => "select cast(unixepoch('subsec') * 1000 as integer)",
+            // Not `now()`, which is the time the transaction began, before it waited for a lock.
+            Self::Postgres(_) => {
+                "select cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
+            }
+        };
+        let row = self.row(sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
+        row.time(0)
+    }
+
+    /// `sql` with a row lock, where the database has them; SQLite's transaction is one lock.
+    pub(super) async fn locked(
+        &mut self,
+        sql: &str,
+        lock: &str,
+        values: &[Value],
+    ) -> Result<Option<Row>, LedgerError> {
+        match self {
+            Self::Sqlite(_) => self.row(sql, values).await,
+            Self::Postgres(_) => self.row(&format!("{sql} {lock}"), values).await,
+        }
+    }
+
+    /// Commits.
+    ///
+    /// # Errors
+    /// [`LedgerError::CommitUnknown`] when the answer was lost: it may have been applied.
+    pub(super) async fn commit(self) -> Result<(), LedgerError> {
+        let result = match self {
+            Self::Sqlite(tx) => tx.commit().await,
+            Self::Postgres(tx) => tx.commit().await,
+        };
+        result.map_err(LedgerError::CommitUnknown)
+    }
+}
+
+/// Reads one column of either kind of row.
+macro_rules! column {
+    ($row:expr, $index:expr) => {
+        match $row {
+            Row::Sqlite(row) => row.try_get($index)?,
+            Row::Postgres(row) => row.try_get($index)?,
+        }
+    };
+}
+
+impl Row {
+    pub(super) fn int(&self, index: usize) -> Result<i64, LedgerError> {
+        Ok(column!(self, index))
+    }
+
+    pub(super) fn maybe_int(&self, index: usize) -> Result<Option<i64>, LedgerError> {
+        Ok(column!(self, index))
+    }
+
+    pub(super) fn count(&self, index: usize) -> Result<u64, LedgerError> {
+        u64::try_from(self.int(index)?).map_err(|_| LedgerError::corrupt("a negative count"))
+    }
+
+    pub(super) fn number(&self, index: usize) -> Result<u32, LedgerError> {
+        u32::try_from(self.int(index)?).map_err(|_| LedgerError::corrupt("a number out of range"))
+    }
+
+    pub(super) fn text(&self, index: usize) -> Result<String, LedgerError> {
+        Ok(column!(self, index))
+    }
+
+    pub(super) fn maybe_text(&self, index: usize) -> Result<Option<String>, LedgerError> {
+        Ok(column!(self, index))
+    }
+
+    pub(super) fn bytes(&self, index: usize) -> Result<Vec<u8>, LedgerError> {
+        Ok(column!(self, index))
+    }
+
+    pub(super) fn time(&self, index: usize) -> Result<Timestamp, LedgerError> {
+        from_millis(self.int(index)?)
+    }
+
+    pub(super) fn maybe_time(&self, index: usize) -> Result<Option<Timestamp>, LedgerError> {
+        self.maybe_int(index)?.map(from_millis).transpose()
+    }
+}
+
+fn from_millis(millis: i64) -> Result<Timestamp, LedgerError> {
+    Timestamp::from_millisecond(millis).map_err(|_| LedgerError::corrupt("a time out of range"))
+}
+
+/// The part of a URL that is safe to print.
+fn scheme(url: &str) -> String {
+    url.split_once(':').map_or("", |(scheme, _)| scheme).to_owned()
+}
+
+impl From<i64> for Value {
+    fn from(int: i64) -> Self {
+        Self::Int(Some(int))
+    }
+}
+
+impl From<u32> for Value {
+    fn from(int: u32) -> Self {
+        Self::Int(Some(i64::from(int)))
+    }
+}
+
+impl From<u64> for Value {
+    fn from(int: u64) -> Self {
+        Self::Int(Some(i64::try_from(int).unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Int(Some(i64::from(flag)))
+    }
+}
+
+impl From<Timestamp> for Value {
+    fn from(at: Timestamp) -> Self {
+        Self::Int(Some(at.as_millisecond()))
+    }
+}
+
+impl From<Option<Timestamp>> for Value {
+    fn from(at: Option<Timestamp>) -> Self {
+        Self::Int(at.map(Timestamp::as_millisecond))
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<Option<&str>> for Value {
+    fn from(text: Option<&str>) -> Self {
+        Self::Text(text.map(str::to_owned))
+    }
+}
+
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// A parameter list of mixed types.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$($crate::ledger::database::Value::from($value)),*] };
+}
+pub(super) use values;

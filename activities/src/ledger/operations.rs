@@ -1,0 +1,275 @@
+//! Transitions: one event, one transaction, made by the decision core.
+
+use super::attempts::{close_attempt, mark_overdue};
+use super::content::drop_content;
+use super::database::{Tx, values};
+use super::runs::{Run, run_in};
+use super::{Ledger, LedgerError};
+use digest_workflows::operation::{
+    Change, Event, Failure, FailureClass, Moment, Note, Operation, OperationKey, Outcome, Rules,
+    State,
+};
+use jiff::Timestamp;
+
+/// Who decides, for the audit. An `@` in either text is refused before it comes here.
+#[derive(Clone, Copy, Debug)]
+pub struct Actor<'a> {
+    /// A person's name, or the part of digestd.
+    pub by: &'a str,
+    /// In the person's words.
+    pub reason: Option<&'a str>,
+}
+
+impl<'a> Actor<'a> {
+    /// A part of digestd itself.
+    #[must_use]
+    pub const fn part(by: &'a str) -> Self {
+        Self { by, reason: None }
+    }
+}
+
+/// An operation as the ledger has it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The operation.
+    pub operation: Operation,
+    /// The facts of the moment: the ledger's time, whether the run is held, and so on.
+    pub moment: Moment,
+    /// The run.
+    pub run: Run,
+}
+
+/// What recording an event did.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The operation afterwards.
+    pub answer: Answer,
+    /// What the event changed.
+    pub change: Change,
+}
+
+/// An operation loaded for a transition, with its row locked.
+pub(super) struct Loaded {
+    pub key: String,
+    pub operation: Operation,
+    pub run: Run,
+    pub moment: Moment,
+}
+
+impl Ledger {
+    /// The operation of `key` as it stands.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchOperation`], or any error of an unreachable database.
+    pub async fn operation(&self, key: &OperationKey) -> Result<Answer, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let loaded = load(&mut tx, key, "", "").await?;
+        Ok(loaded.into_answer())
+    }
+
+    /// Applies `event` to `key` and records what it changed: state, attempt, dead letter and audit
+    /// row in one transaction. `as_of` is the ledger's time at which the caller first read the
+    /// operation, for a try that ended before its intent.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchOperation`]; [`LedgerError::CommitUnknown`] when it may have been
+    /// recorded (recording it again is harmless); any error of an unreachable database.
+    pub async fn record(
+        &self,
+        key: &OperationKey,
+        event: &Event,
+        rules: &Rules,
+        actor: Actor<'_>,
+        as_of: Option<Timestamp>,
+    ) -> Result<Recorded, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let mut loaded = load(&mut tx, key, "for update", "").await?;
+        let change = apply(&mut tx, &mut loaded, event, rules, actor, as_of).await?;
+        tx.commit().await?;
+        Ok(Recorded { answer: loaded.into_answer(), change })
+    }
+}
+
+impl Loaded {
+    pub(super) fn into_answer(self) -> Answer {
+        Answer { operation: self.operation, moment: self.moment, run: self.run }
+    }
+}
+
+/// Loads `key`, locking its row with `lock` and its run's with `run_lock`, and then reads the clock.
+pub(super) async fn load(
+    tx: &mut Tx,
+    key: &OperationKey,
+    lock: &str,
+    run_lock: &str,
+) -> Result<Loaded, LedgerError> {
+    let text = key.to_string();
+    let row = tx
+        .locked("select machine from @operations where key = $1", lock, values![text.as_str()])
+        .await?
+        .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
+    let operation = serde_json::from_str(&row.text(0)?)?;
+    let run = run_in(tx, key.campaign(), key.period(), run_lock)
+        .await?
+        .ok_or_else(|| LedgerError::corrupt(format!("{text} has no run")))?;
+    let moment = run.moment(tx.now().await?);
+    Ok(Loaded { key: text, operation, run, moment })
+}
+
+/// Applies one event inside `tx`.
+pub(super) async fn apply(
+    tx: &mut Tx,
+    loaded: &mut Loaded,
+    event: &Event,
+    rules: &Rules,
+    actor: Actor<'_>,
+    as_of: Option<Timestamp>,
+) -> Result<Change, LedgerError> {
+    let before = loaded.operation.clone();
+    let change = loaded.operation.apply(event, rules, &loaded.moment);
+    if loaded.operation == before && change.note.is_none() {
+        return Ok(change);
+    }
+    save(tx, loaded, rules).await?;
+    for (number, outcome) in &change.settled {
+        close_attempt(tx, loaded, *number, outcome).await?;
+    }
+    if let Event::Overdue { attempt, .. } = event {
+        mark_overdue(tx, loaded, *attempt).await?;
+    }
+    if change.to == State::Dead && change.from != State::Dead {
+        bury(tx, loaded, last_failure(&change.settled)).await?;
+    }
+    if change.from == State::Dead && change.to == State::Sending {
+        exhume(tx, loaded).await?;
+    }
+    if change.to == State::Cleaned && change.from != State::Cleaned {
+        drop_content(tx, &loaded.key).await?;
+    }
+    if deserves_audit(event, &change) {
+        audit(tx, loaded, event.name(), &change, actor).await?;
+    }
+    trip_breakers(tx, loaded, &before, event, &change, rules, as_of).await?;
+    Ok(change)
+}
+
+/// Stores the operation with the columns that queries need.
+pub(super) async fn save(tx: &mut Tx, loaded: &Loaded, rules: &Rules) -> Result<(), LedgerError> {
+    let op = &loaded.operation;
+    let message_id = op.accepted.as_ref().and_then(|accepted| accepted.message_id.clone());
+    tx.execute(
+        "update @operations set state = $2, class = $3, since = $4, attempts = $5, at_rest = $6, \
+         contradicted = $7, undelivered = $8, cleanup_failed = $9, message_id = $10, \
+         machine = $11 where key = $1",
+        values![
+            loaded.key.as_str(),
+            op.state.name(),
+            op.class.map(FailureClass::name),
+            op.since,
+            op.attempts,
+            op.is_at_rest(rules, loaded.moment.now),
+            op.contradicted,
+            op.undelivered,
+            op.cleanup.given_up,
+            message_id,
+            serde_json::to_string(op)?,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Writes one row of the audit.
+pub(super) async fn audit(
+    tx: &mut Tx,
+    loaded: &Loaded,
+    event: &str,
+    change: &Change,
+    actor: Actor<'_>,
+) -> Result<(), LedgerError> {
+    let failure = last_failure(&change.settled);
+    let code = failure.map(|failure| failure.code.clone());
+    tx.execute(
+        "insert into @decisions (campaign, period, key, at, event, from_state, to_state, class, \
+         decided_by, reason, note) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        values![
+            loaded.run.campaign.as_str(),
+            loaded.run.period.to_string(),
+            loaded.key.as_str(),
+            loaded.moment.now,
+            event,
+            change.from.name(),
+            change.to.name(),
+            failure.map(|failure| failure.class.name()),
+            actor.by,
+            actor.reason.map(str::to_owned).or(code),
+            change.note.map(Note::words),
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Whether the audit keeps an event that left the state as it was.
+fn deserves_audit(event: &Event, change: &Change) -> bool {
+    change.from != change.to
+        || change.note.is_some()
+        || !change.settled.is_empty()
+        || !matches!(event, Event::TimePassed)
+}
+
+fn last_failure(settled: &[(u32, Outcome)]) -> Option<&Failure> {
+    settled.iter().rev().find_map(|(_, outcome)| match outcome {
+        Outcome::NotSent(failure) => Some(failure),
+        Outcome::Accepted { .. } => None,
+    })
+}
+
+/// Writes the dead letter.
+async fn bury(tx: &mut Tx, loaded: &Loaded, failure: Option<&Failure>) -> Result<(), LedgerError> {
+    let class = loaded.operation.class.map_or("stale", |class| class.name());
+    tx.execute(
+        "insert into @dead_letters (key, generation, class, code, at) values ($1, $2, $3, $4, $5)",
+        values![
+            loaded.key.as_str(),
+            loaded.operation.generation,
+            class,
+            failure.map_or("useful_for is over", |failure| failure.code.as_str()),
+            loaded.moment.now,
+        ],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Marks the dead letter of the generation before as replayed.
+async fn exhume(tx: &mut Tx, loaded: &Loaded) -> Result<(), LedgerError> {
+    tx.execute(
+        "update @dead_letters set replayed_at = $3 where key = $1 and generation = $2",
+        values![loaded.key.as_str(), loaded.operation.generation - 1, loaded.moment.now],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Holds the run where the event shows that more of the same would do harm.
+async fn trip_breakers(
+    tx: &mut Tx,
+    loaded: &mut Loaded,
+    before: &Operation,
+    event: &Event,
+    change: &Change,
+    rules: &Rules,
+    as_of: Option<Timestamp>,
+) -> Result<(), LedgerError> {
+    for (number, outcome) in &change.settled {
+        if let Outcome::NotSent(failure) = outcome {
+            let begun = before.doubt(*number).map(|doubt| doubt.begun_at).or(as_of);
+            super::holds::after_failure(tx, loaded, failure, begun, rules).await?;
+        }
+    }
+    if matches!(event, Event::Overdue { .. }) && change.note.is_none() {
+        super::holds::after_unknown(tx, loaded, rules).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! Pace: `rate_per_second` for the whole deployment, as slots in one row of the ledger.
+
+use super::database::values;
+use super::{Database, Ledger, LedgerError};
+use jiff::{SignedDuration, Timestamp};
+
+const MICROS: f64 = 1_000_000.0;
+
+/// A reserved place in the rate. An attempt cannot begin without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    at: Timestamp,
+}
+
+impl Slot {
+    /// The slot of a deployment without a rate: any time.
+    pub const UNPACED: Self = Self { at: Timestamp::MIN };
+
+    /// When it may be used, by the ledger's clock.
+    #[must_use]
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+}
+
+impl Ledger {
+    /// Reserves `count` consecutive slots (at least one) at `rate` per second in the pace called
+    /// `name`. Returns the ledger's time and the slots.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database; nothing counts as reserved then.
+    pub async fn reserve(
+        &self,
+        name: &str,
+        rate: f64,
+        count: u32,
+    ) -> Result<(Timestamp, Vec<Slot>), LedgerError> {
+        let greatest = match self.db {
+            Database::Sqlite { .. } => "max",
+            Database::Postgres { .. } => "greatest",
+        };
+        let mut tx = self.db.begin().await?;
+        let now = tx.now().await?;
+        #[expect(clippy::cast_possible_truncation, reason = "an interval is far below 2^63 µs")]
+        let interval = (MICROS / rate).ceil() as i64;
+        let now_micros = now.as_microsecond();
+        let length = interval.saturating_mul(i64::from(count.max(1)));
+        let sql = format!(
+            "insert into @pace (name, next_slot) values ($1, $2 + $3) on conflict (name) \
+             do update set next_slot = {greatest}(@pace.next_slot, $2) + $3 returning next_slot"
+        );
+        let row = tx
+            .row(&sql, values![name, now_micros, length])
+            .await?
+            .ok_or_else(|| LedgerError::corrupt("no pace"))?;
+        let first = row.int(0)?.saturating_sub(length);
+        tx.commit().await?;
+        let slots = (0..i64::from(count.max(1)))
+            .map(|n| {
+                let offset = SignedDuration::from_micros(first - now_micros + n * interval);
+                Slot { at: now + offset }
+            })
+            .collect();
+        Ok((now, slots))
+    }
+}

@@ -1,0 +1,496 @@
+//! Reports: what `status`, `show`, `unknown` and `dead-letters` print, computed from the ledger
+//! whenever they are read, so that a later verdict shows.
+
+use super::database::{Row, Tx, values};
+use super::runs::{Run, RunState, no_such_run, run_in};
+use super::{Ledger, LedgerError};
+use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// At most this many missing keys are named.
+const MISSING_MAX: u32 = 100;
+
+/// One run in numbers; the JSON of `digestd status`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunStatus {
+    /// The campaign's name.
+    pub campaign: String,
+    /// The period.
+    pub period: Period,
+    /// The id of the run's workflow.
+    pub run: String,
+    /// `planned`, `freezing`, `frozen`, `dispatching`, `held`, `closed` or `missed`.
+    pub state: String,
+    /// Why it is held, or was missed.
+    pub held_because: Option<String>,
+    /// How many operations were selected.
+    pub selected: u64,
+    /// How many rows of the customers query could not become operations.
+    pub unkeyed: u64,
+    /// Selected and not tried yet.
+    pub pending: u64,
+    /// Being sent.
+    pub sending: u64,
+    /// Waiting for the next attempt.
+    pub retrying: u64,
+    /// With an attempt in doubt.
+    pub unknown: u64,
+    /// Delivered, whether or not cleaned.
+    pub sent: u64,
+    /// Delivered and cleaned.
+    pub cleaned: u64,
+    /// Skipped: opted out, cancelled, nothing to send.
+    pub suppressed: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Given up without an answer.
+    pub expired: u64,
+    /// With evidence that contradicts what was decided.
+    pub contradicted: u64,
+    /// Accepted, and then given up by the provider.
+    pub undelivered: u64,
+    /// Delivered, with a cleanup that was given up.
+    pub cleanup_failed: u64,
+    /// The keys that are not at rest, at most 100.
+    pub missing: Vec<String>,
+    /// How many keys are not at rest.
+    pub missing_count: u64,
+    /// The age of the oldest operation that still waits to be sent, from its selection.
+    pub oldest_pending_seconds: Option<i64>,
+    /// The counts by state and class, in the order of an operation's life.
+    pub classes: Vec<ClassCount>,
+}
+
+/// How many operations are in one state with one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassCount {
+    /// The state.
+    pub state: State,
+    /// The class of the last failure.
+    pub class: Option<FailureClass>,
+    /// How many.
+    pub count: u64,
+}
+
+impl RunStatus {
+    /// Whether somebody has to decide something: an unknown, a dead letter, a failed cleanup, a
+    /// contradiction or a hold.
+    #[must_use]
+    pub fn needs_a_human(&self) -> bool {
+        self.unknown + self.dead + self.cleanup_failed + self.contradicted > 0
+            || self.state == "held"
+    }
+}
+
+/// One line of `unknown` or `dead-letters`.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationLine {
+    /// The operation's key.
+    pub key: String,
+    /// Its state.
+    pub state: State,
+    /// The class of its last failure.
+    pub class: Option<FailureClass>,
+    /// Since when it is in this state.
+    pub since: Timestamp,
+    /// What it waits for, in words; empty where nothing follows.
+    pub waits_for: String,
+    /// How many attempts there were, over all generations.
+    pub attempts: u32,
+    /// The newest attempt handed over, which a verdict has to name.
+    #[serde(skip)]
+    pub operation: Operation,
+}
+
+/// A page of operations.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listing {
+    /// The period asked for; `None` for all.
+    pub period: Option<Period>,
+    /// The operations, by key.
+    pub operations: Vec<OperationLine>,
+    /// Where the next page begins; `None` on the last one.
+    pub next: Option<String>,
+}
+
+/// One operation whole; the JSON of `digestd show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// The operation's key.
+    pub key: String,
+    /// Its state.
+    pub state: State,
+    /// The class of its last failure.
+    pub class: Option<FailureClass>,
+    /// The provider of the newest attempt handed over.
+    pub provider: Option<String>,
+    /// The provider's id of the message.
+    pub message_id: Option<String>,
+    /// Every attempt, in order.
+    pub attempts: Vec<AttemptLine>,
+    /// Every decision, in order.
+    pub timeline: Vec<TransitionLine>,
+    /// The operation in the engine's web UI.
+    pub ui_url: Option<String>,
+    /// When it was selected.
+    pub frozen_at: Timestamp,
+    /// When it was handed to the engine.
+    pub enqueued_at: Option<Timestamp>,
+    /// Hash of the message's bytes.
+    pub content_hash: Option<String>,
+    /// What the decision core keeps.
+    #[serde(skip)]
+    pub operation: Operation,
+}
+
+/// One attempt of `show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptLine {
+    /// Its generation.
+    pub generation: u32,
+    /// Its ordinal within the generation.
+    pub ordinal: u32,
+    /// Its running number, which a verdict names.
+    pub number: u32,
+    /// When its intent was recorded; `None` for a try that ended before it.
+    pub handed_over_at: Option<Timestamp>,
+    /// Until when a late answer is listened for.
+    pub lease_ends: Option<Timestamp>,
+    /// `accepted`, `not_sent` with class and code, or `None` while in doubt.
+    pub outcome: Option<String>,
+}
+
+/// One decision of `show`.
+#[derive(Clone, Debug, Serialize)]
+pub struct TransitionLine {
+    /// When, by the ledger's clock.
+    pub at: Timestamp,
+    /// What happened.
+    pub event: String,
+    /// The state before.
+    pub from: Option<String>,
+    /// The state after.
+    pub to: Option<String>,
+    /// Who decided.
+    pub by: String,
+    /// Why: the person's words, or the technical code.
+    pub reason: Option<String>,
+    /// Why the event changed less than it might have.
+    pub note: Option<String>,
+}
+
+/// One decision of a run, newest first; what a live view shows.
+#[derive(Clone, Debug, Serialize)]
+pub struct DecisionLine {
+    /// The decision's number; it only grows.
+    pub id: i64,
+    /// The operation, or `None` for the run itself.
+    pub key: Option<String>,
+    /// What happened.
+    #[serde(flatten)]
+    pub transition: TransitionLine,
+}
+
+impl Ledger {
+    /// The run in numbers.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchRun`], or any error of an unreachable database.
+    pub async fn status(&self, campaign: &str, period: Period) -> Result<RunStatus, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let run = run_in(&mut tx, campaign, period, "")
+            .await?
+            .ok_or_else(|| no_such_run(campaign, period))?;
+        let mut status = blank(&run);
+        let who = values![campaign, period.to_string()];
+        let rows = tx
+            .rows(
+                "select state, class, count(*) from @operations where campaign = $1 \
+                 and period = $2 group by state, class",
+                who,
+            )
+            .await?;
+        for row in rows {
+            count(&mut status, &row)?;
+        }
+        status.classes.sort_by_key(|line| (line.state, line.class));
+        marks(&mut tx, &mut status, campaign, period).await?;
+        let sql = format!(
+            "select key from @operations where campaign = $1 and period = $2 and at_rest = 0 \
+             order by position limit {MISSING_MAX}"
+        );
+        for row in tx.rows(&sql, who).await? {
+            status.missing.push(row.text(0)?);
+        }
+        Ok(status)
+    }
+
+    /// The newest decisions of a run after decision `after`, at most `limit`, oldest first.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn decisions(
+        &self,
+        campaign: &str,
+        period: Period,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<DecisionLine>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let sql = format!(
+            "select {TRANSITION}, id, key from @decisions where campaign = $1 and period = $2 \
+             and id > $3 order by id desc limit $4"
+        );
+        let rows = tx.rows(&sql, values![campaign, period.to_string(), after, limit]).await?;
+        let line = |row: &Row| {
+            Ok(DecisionLine {
+                id: row.int(7)?,
+                key: row.maybe_text(8)?,
+                transition: transition(row)?,
+            })
+        };
+        let mut lines: Vec<_> = rows.iter().map(line).collect::<Result<_, LedgerError>>()?;
+        lines.reverse();
+        Ok(lines)
+    }
+
+    /// The campaign's operations in `state` (of `period`, or of all periods), by key, at most
+    /// `limit` after the key `after`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn list(
+        &self,
+        campaign: &str,
+        state: State,
+        period: Option<Period>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Listing, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let now = tx.now().await?;
+        let rows = tx
+            .rows(
+                "select key, machine from @operations where campaign = $1 and state = $2 \
+                 and ($3 = '' or period = $3) and key > $4 order by key limit $5",
+                values![
+                    campaign,
+                    state.name(),
+                    period.map(|period| period.to_string()).unwrap_or_default(),
+                    after.unwrap_or_default(),
+                    u64::from(limit) + 1,
+                ],
+            )
+            .await?;
+        let mut operations = Vec::new();
+        for row in rows {
+            let operation: Operation = serde_json::from_str(&row.text(1)?)?;
+            operations.push(OperationLine {
+                key: row.text(0)?,
+                state: operation.state,
+                class: operation.class,
+                since: operation.since,
+                waits_for: operation.waits_for(now),
+                attempts: operation.attempts,
+                operation,
+            });
+        }
+        let next = if operations.len() > limit as usize {
+            operations.truncate(limit as usize);
+            operations.last().map(|line| line.key.clone())
+        } else {
+            None
+        };
+        Ok(Listing { period, operations, next })
+    }
+
+    /// One operation with its attempts and its timeline.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchOperation`], or any error of an unreachable database.
+    pub async fn show(&self, key: &OperationKey) -> Result<Shown, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let text = key.to_string();
+        let row = tx
+            .row(
+                "select machine, frozen_at, enqueued_at, content_hash from @operations \
+                 where key = $1",
+                values![text.as_str()],
+            )
+            .await?
+            .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
+        let operation: Operation = serde_json::from_str(&row.text(0)?)?;
+        let (provider, attempts) = attempts(&mut tx, &text).await?;
+        let sql = format!("select {TRANSITION} from @decisions where key = $1 order by id");
+        let timeline = tx.rows(&sql, values![text.as_str()]).await?;
+        Ok(Shown {
+            key: text,
+            state: operation.state,
+            class: operation.class,
+            provider,
+            message_id: operation.accepted.as_ref().and_then(|a| a.message_id.clone()),
+            attempts,
+            timeline: timeline.iter().map(transition).collect::<Result<_, _>>()?,
+            ui_url: None,
+            frozen_at: row.time(1)?,
+            enqueued_at: row.maybe_time(2)?,
+            content_hash: row.maybe_text(3)?,
+            operation,
+        })
+    }
+
+    /// Every key of one customer in `campaign`, oldest period first.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn keys_of(
+        &self,
+        campaign: &str,
+        customer: &str,
+    ) -> Result<Vec<OperationKey>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let rows = tx
+            .rows(
+                "select key from @operations where campaign = $1 and customer = $2 \
+                 order by period",
+                values![campaign, customer],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                OperationKey::parse(&row.text(0)?)
+                    .map_err(|error| LedgerError::corrupt(error.to_string()))
+            })
+            .collect()
+    }
+}
+
+const TRANSITION: &str = "at, event, from_state, to_state, decided_by, reason, note";
+
+fn transition(row: &Row) -> Result<TransitionLine, LedgerError> {
+    Ok(TransitionLine {
+        at: row.time(0)?,
+        event: row.text(1)?,
+        from: row.maybe_text(2)?,
+        to: row.maybe_text(3)?,
+        by: row.text(4)?,
+        reason: row.maybe_text(5)?,
+        note: row.maybe_text(6)?,
+    })
+}
+
+async fn attempts(
+    tx: &mut Tx,
+    key: &str,
+) -> Result<(Option<String>, Vec<AttemptLine>), LedgerError> {
+    let rows = tx
+        .rows(
+            "select generation, ordinal, number, begun_at, lease_ends, outcome, class, code, \
+             provider from @attempts where key = $1 order by number",
+            values![key],
+        )
+        .await?;
+    let mut provider = None;
+    let mut lines = Vec::new();
+    for row in rows {
+        let class = row.maybe_text(6)?;
+        let code = row.maybe_text(7)?;
+        let outcome = row.maybe_text(5)?.map(|outcome| match (class, code) {
+            (Some(class), Some(code)) => format!("{outcome}: {class} ({code})"),
+            _ => outcome,
+        });
+        provider = row.maybe_text(8)?.or(provider);
+        lines.push(AttemptLine {
+            generation: row.number(0)?,
+            ordinal: row.number(1)?,
+            number: row.number(2)?,
+            handed_over_at: row.maybe_time(3)?,
+            lease_ends: row.maybe_time(4)?,
+            outcome,
+        });
+    }
+    Ok((provider, lines))
+}
+
+fn blank(run: &Run) -> RunStatus {
+    let held = run.held_since.is_some() && run.state != RunState::Closed;
+    RunStatus {
+        campaign: run.campaign.clone(),
+        period: run.period,
+        run: digest_workflows::run_id(&run.campaign, run.period),
+        state: if held { "held".to_owned() } else { run.state.name().to_owned() },
+        held_because: run.held_because.clone(),
+        selected: run.selected,
+        unkeyed: run.unkeyed,
+        pending: 0,
+        sending: 0,
+        retrying: 0,
+        unknown: 0,
+        sent: 0,
+        cleaned: 0,
+        suppressed: 0,
+        dead: 0,
+        expired: 0,
+        contradicted: 0,
+        undelivered: 0,
+        cleanup_failed: 0,
+        missing: Vec::new(),
+        missing_count: 0,
+        oldest_pending_seconds: None,
+        classes: Vec::new(),
+    }
+}
+
+fn count(status: &mut RunStatus, row: &Row) -> Result<(), LedgerError> {
+    let name = row.text(0)?;
+    let state = State::from_name(&name)
+        .ok_or_else(|| LedgerError::corrupt(format!("operation state {name:?}")))?;
+    let class = row.maybe_text(1)?.as_deref().and_then(FailureClass::from_name);
+    let count = row.count(2)?;
+    match state {
+        State::Selected => status.pending += count,
+        State::Sending => status.sending += count,
+        State::Retrying => status.retrying += count,
+        State::Unknown => status.unknown += count,
+        State::Sent => status.sent += count,
+        State::Cleaned => {
+            status.sent += count;
+            status.cleaned += count;
+        }
+        State::Suppressed => status.suppressed += count,
+        State::Dead => status.dead += count,
+        State::Expired => status.expired += count,
+    }
+    status.classes.push(ClassCount { state, class, count });
+    Ok(())
+}
+
+/// The counts that are not states.
+async fn marks(
+    tx: &mut Tx,
+    status: &mut RunStatus,
+    campaign: &str,
+    period: Period,
+) -> Result<(), LedgerError> {
+    let now = tx.now().await?;
+    let row = tx
+        .row(
+            "select cast(coalesce(sum(contradicted), 0) as bigint), \
+             cast(coalesce(sum(undelivered), 0) as bigint), \
+             cast(coalesce(sum(cleanup_failed), 0) as bigint), \
+             cast(coalesce(sum(1 - at_rest), 0) as bigint), \
+             min(case when state in ('selected', 'sending', 'retrying') then frozen_at end) \
+             from @operations where campaign = $1 and period = $2",
+            values![campaign, period.to_string()],
+        )
+        .await?
+        .ok_or_else(|| LedgerError::corrupt("no counts"))?;
+    status.contradicted = row.count(0)?;
+    status.undelivered = row.count(1)?;
+    status.cleanup_failed = row.count(2)?;
+    status.missing_count = row.count(3)?;
+    status.oldest_pending_seconds =
+        row.maybe_time(4)?.map(|frozen| now.duration_since(frozen).as_secs());
+    Ok(())
+}

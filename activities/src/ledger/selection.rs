@@ -1,0 +1,223 @@
+//! The selection: frozen once per run, page by page, resumable; then enqueued page by page.
+
+use super::content::FrozenData;
+use super::database::values;
+use super::runs::{no_such_run, run_in};
+use super::{Ledger, LedgerError, RunState};
+use digest_workflows::operation::{Operation, OperationKey, Period};
+
+/// One selected customer.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// Its key.
+    pub key: OperationKey,
+    /// What its message is rendered from.
+    pub data: FrozenData,
+}
+
+/// One page of the freeze.
+#[derive(Clone, Debug, Default)]
+pub struct FreezePage {
+    /// The customers of the page.
+    pub selected: Vec<Selected>,
+    /// What could not be selected: the customer's id, where it may be stored, and the reason.
+    pub faults: Vec<(Option<String>, String)>,
+    /// How many rows of the customers query the faults stand for.
+    pub unkeyed: u64,
+    /// The last customer id read; `None` when this was the last page.
+    pub next: Option<String>,
+}
+
+/// One page of operations to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The keys, in order.
+    pub keys: Vec<OperationKey>,
+    /// The position of the last one; the next page begins after it.
+    pub last: u64,
+    /// Whether this was the last page.
+    pub done: bool,
+}
+
+impl Ledger {
+    /// Notes how many rows the customers query has, once, when the freeze begins.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn expect(
+        &self,
+        campaign: &str,
+        period: Period,
+        expected: u64,
+    ) -> Result<(), LedgerError> {
+        let mut tx = self.db.begin().await?;
+        tx.execute(
+            "update @runs set expected = $3 where campaign = $1 and period = $2 \
+             and expected is null",
+            values![campaign, period.to_string(), expected],
+        )
+        .await?;
+        tx.commit().await
+    }
+
+    /// Stores one page of the selection that was read after `after`. A page that is already stored
+    /// (a repeated activity, a second freeze) changes nothing. Returns whether the freeze goes on.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database; nothing of the page is stored then.
+    pub async fn freeze(
+        &self,
+        campaign: &str,
+        period: Period,
+        after: Option<&str>,
+        page: &FreezePage,
+    ) -> Result<(), LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let now = tx.now().await?;
+        let period_text = period.to_string();
+        let Some(run) = run_in(&mut tx, campaign, period, "for update").await? else {
+            return Err(no_such_run(campaign, period));
+        };
+        if run.state != RunState::Freezing || run.freeze_after.as_deref() != after {
+            return Ok(());
+        }
+        let mut position = run.selected;
+        for selected in &page.selected {
+            position += 1;
+            let operation = Operation::selected(now);
+            tx.execute(
+                "insert into @operations (key, campaign, period, position, customer, state, since, \
+                 machine, frozen_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7)",
+                values![
+                    selected.key.to_string(),
+                    campaign,
+                    period_text.as_str(),
+                    position,
+                    selected.key.customer_id(),
+                    operation.state.name(),
+                    now,
+                    serde_json::to_string(&operation)?,
+                ],
+            )
+            .await?;
+            tx.execute(
+                "insert into @digest_rows (key, data) values ($1, $2)",
+                values![selected.key.to_string(), serde_json::to_string(&selected.data)?],
+            )
+            .await?;
+        }
+        for (customer, kind) in &page.faults {
+            tx.execute(
+                "insert into @selection_faults (campaign, period, customer, kind, at) \
+                 values ($1, $2, $3, $4, $5)",
+                values![campaign, period_text.as_str(), customer.clone(), kind.as_str(), now],
+            )
+            .await?;
+        }
+        let done = page.next.is_none();
+        tx.execute(
+            "update @runs set selected = $3, unkeyed = unkeyed + $4, freeze_after = $5, \
+             state = $6, frozen_at = $7 where campaign = $1 and period = $2",
+            values![
+                campaign,
+                period_text,
+                position,
+                page.unkeyed,
+                page.next.clone(),
+                if done { RunState::Frozen.name() } else { RunState::Freezing.name() },
+                done.then_some(now),
+            ],
+        )
+        .await?;
+        tx.commit().await
+    }
+
+    /// How many operations the campaign's run before `period` had selected.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn selected_before(
+        &self,
+        campaign: &str,
+        period: Period,
+    ) -> Result<Option<u64>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let row = tx
+            .row(
+                "select selected from @runs where campaign = $1 and period < $2 \
+                 and frozen_at is not null order by period desc limit 1",
+                values![campaign, period.to_string()],
+            )
+            .await?;
+        row.map(|row| row.count(0)).transpose()
+    }
+
+    /// Takes the page of at most `limit` operations after position `after` (and at most
+    /// `bytes_max` of keys), and records when they were enqueued. The same call returns the same
+    /// page again.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn enqueue(
+        &self,
+        campaign: &str,
+        period: Period,
+        after: u64,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Page, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let now = tx.now().await?;
+        let period = period.to_string();
+        let rows = tx
+            .rows(
+                "select key, position from @operations where campaign = $1 and period = $2 \
+                 and position > $3 order by position limit $4",
+                values![campaign, period.as_str(), after, u64::from(limit) + 1],
+            )
+            .await?;
+        let mut page = Page { keys: Vec::new(), last: after, done: true };
+        let mut bytes = 0;
+        for row in rows {
+            let key = row.text(0)?;
+            bytes += key.len() + 3;
+            if page.keys.len() >= limit as usize || (bytes > bytes_max && !page.keys.is_empty()) {
+                page.done = false;
+                break;
+            }
+            page.last = row.count(1)?;
+            page.keys
+                .push(OperationKey::parse(&key).map_err(|e| LedgerError::corrupt(e.to_string()))?);
+        }
+        tx.execute(
+            "update @operations set enqueued_at = $5 where campaign = $1 and period = $2 \
+             and position > $3 and position <= $4 and enqueued_at is null",
+            values![campaign, period.as_str(), after, page.last, now],
+        )
+        .await?;
+        tx.execute(
+            "update @runs set state = 'dispatching' where campaign = $1 and period = $2 \
+             and state = 'frozen'",
+            values![campaign, period],
+        )
+        .await?;
+        tx.commit().await?;
+        Ok(page)
+    }
+
+    /// How many operations are enqueued and not yet past their first attempt.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn in_flight(&self, campaign: &str, period: Period) -> Result<u64, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let row = tx
+            .row(
+                "select count(*) from @operations where campaign = $1 and period = $2 \
+                 and enqueued_at is not null and state in ('selected', 'sending')",
+                values![campaign, period.to_string()],
+            )
+            .await?;
+        row.map_or(Ok(0), |row| row.count(0))
+    }
+}

@@ -1,0 +1,196 @@
+//! Connecting, migrating, and the ledger's identity.
+
+use super::database::{Database, Tx, values};
+use super::{Ledger, LedgerError, LedgerRef};
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+/// The version of the ledger this program writes.
+const VERSION: i64 = 1;
+/// The oldest program version that may use the ledger this program writes.
+const COMPATIBLE_FROM: i64 = 1;
+
+const SQLITE: &[(i64, &str, &str)] =
+    &[(1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql"))];
+const POSTGRES: &[(i64, &str, &str)] =
+    &[(1, "ledger", include_str!("migrations/0001_ledger.postgres.sql"))];
+
+/// What [`Ledger::set_up`] found and did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The version before; 0 for an empty database.
+    pub from: i64,
+    /// The version now.
+    pub to: i64,
+}
+
+impl Ledger {
+    /// Connects to a ledger that `digestd setup` has prepared. Needs no rights to change the schema.
+    ///
+    /// `url` is `sqlite://path` or `postgres://user@host/database`; `schema` is used on PostgreSQL
+    /// only.
+    ///
+    /// # Errors
+    /// [`LedgerError::Unreachable`], [`LedgerError::Unmigrated`], [`LedgerError::TooNew`].
+    pub async fn connect(url: &str, schema: &str) -> Result<Self, LedgerError> {
+        let db = Database::connect(url, schema, false).await?;
+        Self::open(db).await
+    }
+
+    /// Connects, creates or migrates the ledger, and draws its identity the first time.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and when the database refuses the schema.
+    pub async fn set_up(url: &str, schema: &str) -> Result<(Self, Setup), LedgerError> {
+        let db = Database::connect(url, schema, true).await?;
+        let from = version(&db).await?.map_or(0, |(version, _)| version);
+        migrate(&db).await?;
+        let mut tx = db.begin().await?;
+        let insert =
+            "insert into @meta (name, value) values ($1, $2) on conflict (name) do nothing";
+        let update = "insert into @meta (name, value) values ($1, $2) \
+                      on conflict (name) do update set value = excluded.value";
+        let id = uuid::Uuid::new_v4().to_string();
+        tx.execute(insert, values!["id", id]).await?;
+        tx.execute(insert, values!["epoch", "1"]).await?;
+        if from <= VERSION {
+            tx.execute(update, values!["version", VERSION.to_string()]).await?;
+            tx.execute(update, values!["compatible_from", COMPATIBLE_FROM.to_string()]).await?;
+        }
+        tx.commit().await?;
+        let ledger = Self::open(db).await?;
+        Ok((ledger, Setup { from, to: from.max(VERSION) }))
+    }
+
+    async fn open(db: Database) -> Result<Self, LedgerError> {
+        let Some((found, needs)) = version(&db).await? else {
+            return Err(LedgerError::Unmigrated { found: 0, needed: VERSION });
+        };
+        if found < VERSION {
+            return Err(LedgerError::Unmigrated { found, needed: VERSION });
+        }
+        if needs > VERSION {
+            return Err(LedgerError::TooNew { found, needs, known: VERSION });
+        }
+        let mut tx = db.begin_reading().await?;
+        let id = meta(&mut tx, "id").await?;
+        let epoch = meta(&mut tx, "epoch").await?;
+        let (Some(id), Some(epoch)) = (id, epoch.and_then(|epoch| epoch.parse().ok())) else {
+            return Err(LedgerError::corrupt("no identity; run `digestd setup`"));
+        };
+        drop(tx);
+        Ok(Self { db, identity: LedgerRef { id, epoch } })
+    }
+
+    /// The transition counter: how many decisions this ledger has recorded. It never goes back but
+    /// by a restore.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn counter(&self) -> Result<i64, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let row = tx.row("select coalesce(max(id), 0) from @decisions", &[]).await?;
+        row.map_or(Ok(0), |row| row.int(0))
+    }
+
+    /// What a prudent operator would want to change about the database, in sentences; for `check`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn warnings(&self) -> Result<Vec<String>, LedgerError> {
+        let mut warnings = Vec::new();
+        if let Database::Postgres { .. } = &self.db {
+            let mut tx = self.db.begin_reading().await?;
+            let row = tx.row("select current_setting('fsync')", &[]).await?;
+            if row.map(|row| row.text(0)).transpose()?.as_deref() == Some("off") {
+                warnings.push(
+                    "the ledger's PostgreSQL runs with fsync = off: a power cut could forget that a \
+                     message was sent; set fsync = on"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+/// The statements that create the ledger, for a DBA to run.
+#[must_use]
+pub fn ddl(url: &str, schema: &str) -> String {
+    if url.starts_with("sqlite:") {
+        return SQLITE.iter().map(|(_, _, sql)| *sql).collect();
+    }
+    let statements: String = POSTGRES.iter().map(|(_, _, sql)| *sql).collect();
+    let schema = quoted(schema);
+    format!("create schema if not exists {schema};\nset search_path to {schema};\n\n{statements}")
+}
+
+/// The rights that the worker's role needs on a PostgreSQL ledger once it exists; empty for SQLite.
+#[must_use]
+pub fn grants(url: &str, schema: &str, role: &str) -> String {
+    if url.starts_with("sqlite:") {
+        return String::new();
+    }
+    let (schema, role) = (quoted(schema), quoted(role));
+    format!(
+        "grant usage on schema {schema} to {role};\n\
+         grant select, insert, update, delete on all tables in schema {schema} to {role};\n\
+         grant usage on all sequences in schema {schema} to {role};\n"
+    )
+}
+
+fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+async fn migrate(db: &Database) -> Result<(), LedgerError> {
+    let (list, table) = match db {
+        Database::Sqlite { .. } => (SQLITE, "digestd_migrations"),
+        Database::Postgres { .. } => (POSTGRES, "migrations"),
+    };
+    let migrations = list
+        .iter()
+        .map(|(version, name, sql)| {
+            let sql: SqlStr = AssertSqlSafe(*sql).into_sql_str();
+            Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
+        })
+        .collect();
+    let mut migrator = Migrator::with_migrations(migrations);
+    migrator.dangerous_set_table_name(table);
+    // A newer ledger that is marked compatible is accepted.
+    migrator.set_ignore_missing(true);
+    let result = match db {
+        Database::Sqlite { writer, .. } => migrator.run(writer).await,
+        Database::Postgres { pool, schema } => {
+            let create = format!("create schema if not exists {}", quoted(schema));
+            sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+            migrator.run(pool).await
+        }
+    };
+    result.map_err(|error| LedgerError::corrupt(format!("the migration failed: {error}")))
+}
+
+/// The ledger's version and the oldest program version that may use it; `None` without a ledger.
+async fn version(db: &Database) -> Result<Option<(i64, i64)>, LedgerError> {
+    let mut tx = db.begin_reading().await?;
+    let exists = match db {
+        Database::Sqlite { .. } => {
+            "select name from sqlite_schema where type = 'table' and name = 'digestd_meta'"
+        }
+        Database::Postgres { .. } => {
+            "select table_name::text from information_schema.tables \
+             where table_schema = current_schema() and table_name = 'meta'"
+        }
+    };
+    if tx.row(exists, &[]).await?.is_none() {
+        return Ok(None);
+    }
+    let version = meta(&mut tx, "version").await?.and_then(|text| text.parse().ok());
+    let needs = meta(&mut tx, "compatible_from").await?.and_then(|text| text.parse().ok());
+    Ok(version.zip(needs))
+}
+
+async fn meta(tx: &mut Tx, name: &str) -> Result<Option<String>, LedgerError> {
+    let row = tx.row("select value from @meta where name = $1", values![name]).await?;
+    row.map(|row| row.text(0)).transpose()
+}
