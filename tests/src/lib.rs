@@ -1,1 +1,4 @@
-//! Placeholder.
+//! What the tests of several crates share: parts that are started, planted and thrown away.
+
+pub mod postgres;
+pub mod proxy;
