@@ -104,7 +104,7 @@ impl CustomerDigest {
     #[init]
     fn new(ctx: &WorkflowContextView, input: CustomerInput) -> Self {
         // Continued as new, the attributes are inherited.
-        let shown = ctx.search_attributes().get(&attributes::STATE);
+        let shown = ctx.search_attributes().and_then(|fields| fields.get(&attributes::STATE));
         Self {
             input,
             answer: None,

@@ -92,7 +92,7 @@ pub struct DigestRun {
 impl DigestRun {
     #[init]
     fn new(ctx: &WorkflowContextView, input: RunInput) -> Self {
-        let shown = ctx.search_attributes().get(&attributes::STATE);
+        let shown = ctx.search_attributes().and_then(|fields| fields.get(&attributes::STATE));
         Self {
             input,
             wishes: Vec::new(),
