@@ -4,3 +4,4 @@
 pub mod ledger;
 pub mod message;
 pub mod provider;
+pub mod source;

@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What the tests of several crates share: parts that are started, planted and thrown away.
+
+pub mod postgres;

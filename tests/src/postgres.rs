@@ -1,0 +1,196 @@
+//! A PostgreSQL server for tests: started once per test process, thrown away with it.
+
+use anyhow::{Context, bail};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
+
+/// An existing server to create databases in, as a superuser: `postgres://user@host:port`.
+const SERVER_VARIABLE: &str = "DIGESTD_TEST_POSTGRES_URL";
+/// Makes an absent part a failure.
+const REQUIRE_VARIABLE: &str = "DIGESTD_TEST_REQUIRE_ALL";
+/// The user that the server runs as when the tests run as root, which it refuses to be.
+const SERVER_USER: &str = "postgres";
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+/// A free port may be taken by somebody else before the server has it.
+const STARTS_MAX: u32 = 5;
+
+/// The server lives as long as this script's standard input is open, so it ends with the test
+/// process, however that ends, and leaves nothing behind.
+const SCRIPT: &str = r#"
+set -u
+directory=$(mktemp -d) || exit 1
+server=
+finish() {
+    [ -n "$server" ] && kill -QUIT "$server" 2>/dev/null && wait "$server"
+    rm -rf "$directory"
+}
+trap finish EXIT
+trap '' INT
+"$BINARIES/initdb" -D "$directory/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync \
+    >"$directory/initdb.log" 2>&1 || { cat "$directory/initdb.log" >&2; exit 1; }
+"$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
+    -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c synchronous_commit=off \
+    -c max_connections=200 -c log_min_messages=fatal </dev/null >/dev/null 2>&1 &
+server=$!
+cat >/dev/null
+"#;
+
+/// A running server. Dropped, it is stopped and its data removed.
+pub struct Postgres {
+    url: String,
+    server: Option<Child>,
+}
+
+impl Postgres {
+    /// The one server of this test process, started when it is first asked for. Without PostgreSQL
+    /// on the machine it says on standard error that `what` was not tested, and how to get it.
+    ///
+    /// # Errors
+    /// When the server does not start, or is absent and `DIGESTD_TEST_REQUIRE_ALL=1`.
+    pub async fn shared(what: &str) -> anyhow::Result<Option<&'static Self>> {
+        // A static is never dropped: the server ends with the process, by its standard input.
+        static SHARED: OnceCell<Option<Postgres>> = OnceCell::const_new();
+        let shared = SHARED.get_or_try_init(Self::start).await?;
+        if shared.is_none() {
+            let absent = format!(
+                "not tested, for want of PostgreSQL: {what}; run `apt-get install postgresql`, or set {SERVER_VARIABLE}"
+            );
+            if std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1") {
+                bail!(absent);
+            }
+            writeln!(std::io::stderr(), "{absent}")?;
+        }
+        Ok(shared.as_ref())
+    }
+
+    /// Starts a server of its own on 127.0.0.1, or takes the one that `DIGESTD_TEST_POSTGRES_URL`
+    /// names; `None` where there is none on the machine.
+    ///
+    /// # Errors
+    /// When it is there and does not start.
+    pub async fn start() -> anyhow::Result<Option<Self>> {
+        if let Ok(url) = std::env::var(SERVER_VARIABLE) {
+            let url = url.trim_end_matches('/').to_owned();
+            return Ok(Some(Self { url, server: None }));
+        }
+        let Some(binaries) = binaries() else { return Ok(None) };
+        let mut starts = 0;
+        loop {
+            starts += 1;
+            match Self::start_on(&binaries, free_port()?).await {
+                Err(_) if starts < STARTS_MAX => {}
+                started => return started.map(Some),
+            }
+        }
+    }
+
+    async fn start_on(binaries: &PathBuf, port: u16) -> anyhow::Result<Self> {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", SCRIPT])
+            .env("BINARIES", binaries)
+            .env("PORT", port.to_string())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if number("id", &["-u"])? == 0 {
+            command.gid(number("id", &["-g", SERVER_USER])?);
+            command.uid(number("id", &["-u", SERVER_USER])?);
+        }
+        let server = command.spawn().context("cannot start sh")?;
+        let url = format!("postgres://postgres@127.0.0.1:{port}");
+        let mut postgres = Self { url, server: Some(server) };
+        let deadline = Instant::now() + START_TIMEOUT;
+        while let Err(error) = PgConnection::connect(&postgres.database_url("postgres")).await {
+            postgres.still_runs()?;
+            if Instant::now() > deadline {
+                bail!("the PostgreSQL server does not answer: {error}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // Somebody else's server could have answered on the port.
+        postgres.still_runs()?;
+        Ok(postgres)
+    }
+
+    fn still_runs(&mut self) -> anyhow::Result<()> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let Some(status) = server.try_wait()? else { return Ok(()) };
+        let mut said = String::new();
+        if let Some(errors) = &mut server.stderr {
+            errors.read_to_string(&mut said)?;
+        }
+        bail!("the PostgreSQL server ended with {status}: {said}");
+    }
+
+    /// Creates an empty database, whose name contains `name` (letters, digits and `_`) and is new in
+    /// this server; its URL.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub async fn database(&self, name: &str) -> anyhow::Result<String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{name}_{}_{count}", std::process::id());
+        let mut connection = PgConnection::connect(&self.database_url("postgres")).await?;
+        let drop = format!("drop database if exists \"{name}\" with (force)");
+        sqlx::raw_sql(AssertSqlSafe(drop)).execute(&mut connection).await?;
+        let create = format!("create database \"{name}\"");
+        sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut connection).await?;
+        connection.close().await?;
+        Ok(self.database_url(&name))
+    }
+
+    fn database_url(&self, name: &str) -> String {
+        format!("{}/{name}", self.url)
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            drop(server.stdin.take());
+            // It was only ever for this test; there is nobody to tell.
+            server.wait().ok();
+        }
+    }
+}
+
+/// Where the server's programs are: on the path, or where Debian keeps the newest.
+fn binaries() -> Option<PathBuf> {
+    let on_path = std::env::var_os("PATH")
+        .into_iter()
+        .flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = debian
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    versions.sort_unstable();
+    on_path
+        .chain(versions.into_iter().rev().map(|(_, path)| path.join("bin")))
+        .find(|directory| ["initdb", "postgres"].iter().all(|name| directory.join(name).is_file()))
+}
+
+fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// The number a command prints.
+fn number(command: &str, arguments: &[&str]) -> anyhow::Result<u32> {
+    let output = Command::new(command).args(arguments).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().with_context(|| {
+        format!(
+            "`{command} {}` printed no number; is there a user {SERVER_USER}?",
+            arguments.join(" ")
+        )
+    })
+}
