@@ -3,3 +3,4 @@
 
 pub mod message;
 pub mod provider;
+pub mod redacted;
