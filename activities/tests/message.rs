@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use digest_activities::message::{
-    FrozenMessage, HEADER_CHARS_MAX, MESSAGE_BYTES_MAX, MessageSettings, Redacted, RenderInput,
-    Rendered, TemplateError, Templates, WhenEmpty,
+    FrozenMessage, HEADER_CHARS_MAX, MESSAGE_BYTES_MAX, MessageSettings, RESERVED_NAMES, Redacted,
+    RenderInput, Rendered, TemplateError, Templates, WhenEmpty,
 };
 use digest_workflows::operation::{Failure, FailureClass, OperationKey, Period};
 use mail_parser::{Message, MessageParser, MimeHeaders, PartType};
@@ -395,22 +395,24 @@ fn a_message_has_a_largest_size() {
 fn a_null_can_be_replaced_and_the_data_of_a_row_may_be_nested() {
     let campaign = Campaign::new()
         .file("subject.txt", "{{ first_name or 'there' }} {{ gone|default('x') }}")
-        .file("digest.txt", "{{ rows[0].tags.sizes|join(',') }} {{ rows[0].big }} {{ period }} {{ campaign }} {{ operation_key }}");
-    let customer = json!({"address": "ann@example.com", "first_name": null, "period": "hidden"});
-    let customer = {
-        let mut customer: Map<String, Value> = customer.as_object().unwrap().clone();
-        customer.insert("campaign".into(), json!("hidden"));
-        Value::Object(customer)
-    };
-    let rows =
-        json!([{"title": "", "tags": {"sizes": ["S", "M"]}, "big": 9_007_199_254_740_993_i64}]);
-    let campaign = campaign.file("digest.html", "-");
+        .file("digest.txt", "{{ rows[0].tags.sizes|join(',') }} {{ rows[0].big }}")
+        .file("digest.html", "-");
+    let customer = json!({"address": "ann@example.com", "first_name": null});
+    let rows = json!([{"tags": {"sizes": ["S", "M"]}, "big": 9_007_199_254_740_993_i64}]);
     let message = campaign.message(&customer, &rows);
     assert_eq!(message.subject.reveal(), "there x");
-    assert_eq!(
-        message.text.reveal(),
-        "S,M 9007199254740993 2026-W42 digest digest:2026-W42:customer-1842\n"
-    );
+    assert_eq!(message.text.reveal(), "S,M 9007199254740993\n");
+}
+
+#[test]
+fn a_column_never_replaces_a_reserved_name() {
+    let source = RESERVED_NAMES.map(|name| format!("{{{{ {name} }}}}")).join("\n");
+    let campaign = Campaign::new().file("digest.txt", &source).file("digest.html", "-");
+    let plain = campaign.message(&ann(), &rows());
+    let mut customer: Map<String, Value> = ann().as_object().unwrap().clone();
+    customer.extend(RESERVED_NAMES.map(|name| (name.to_owned(), json!("hidden"))));
+    assert_eq!(campaign.message(&Value::Object(customer), &rows()), plain);
+    assert!(plain.text.reveal().contains("\n2026-W42\ndigest\ndigest:2026-W42:customer-1842\n"));
 }
 
 #[test]

@@ -109,7 +109,8 @@ impl Templates {
             unsubscribe_url.as_ref().map_or_else(|| Value::from(()), |url| url.as_str().into());
         variables.insert("unsubscribe_url".to_owned(), url);
 
-        let from = parse_from(&self.from.render(&variables)?).map_err(unusable_from)?;
+        let from = parse_from(&self.from.render(&variables)?)
+            .map_err(|reason| schema(format!("from is not a mailbox: {reason}")))?;
         let parts = Parts {
             key: input.key,
             recipient: &recipient,
@@ -297,10 +298,6 @@ fn parse_from(rendered: &str) -> Result<Mailbox, String> {
         return Err(format!("more than {HEADER_CHARS_MAX} characters"));
     }
     Mailbox::parse(rendered).map_err(|error| error.to_string())
-}
-
-fn unusable_from(reason: String) -> Failure {
-    schema(format!("from is not a mailbox: {reason}"))
 }
 
 /// A URL that can stand in `List-Unsubscribe` (RFC 2369, 2) on one line.
