@@ -5,3 +5,4 @@ pub mod ledger;
 pub mod message;
 pub mod provider;
 pub mod source;
+pub mod redacted;
