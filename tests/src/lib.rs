@@ -1,1 +1,5 @@
-//! Placeholder.
+//! What tests of several crates share: servers that misbehave on purpose, and starters of real ones.
+
+pub mod absent;
+pub mod mail_server;
+pub mod smtp;
