@@ -126,6 +126,8 @@ pub struct Traits {
     pub extensions: Vec<&'static str>,
     /// Room for received bytes, for a server that is meant to stop reading.
     pub receive_buffer: Option<u32>,
+    /// Listens on every address, not only on 127.0.0.1.
+    pub public: bool,
 }
 
 /// When TLS begins.
@@ -137,7 +139,7 @@ pub enum TlsMode {
     StartTls,
 }
 
-/// A running server on a loopback port of its own; it ends with this value.
+/// A running server on a port of its own; it ends with this value.
 pub struct SmtpServer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -161,7 +163,8 @@ impl SmtpServer {
         if let Some(bytes) = traits.receive_buffer {
             socket.set_recv_buffer_size(bytes).context("size the socket")?;
         }
-        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("bind a loopback port")?;
+        let host = if traits.public { [0, 0, 0, 0] } else { [127, 0, 0, 1] };
+        socket.bind(SocketAddr::from((host, 0))).context("bind a port")?;
         let listener = socket.listen(1024).context("listen")?;
         let address = listener.local_addr().context("read the port")?;
         let shared = Arc::new(Shared {

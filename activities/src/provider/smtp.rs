@@ -245,11 +245,11 @@ mod tests {
         }
     }
 
-    fn credentials(username: &str, password: &str) -> Option<Credentials> {
-        Some(Credentials {
+    fn credentials(username: &str, password: &str) -> Credentials {
+        Credentials {
             username: Redacted::new(username.to_owned()),
             password: Redacted::new(password.to_owned()),
-        })
+        }
     }
 
     fn refused(settings: Settings) -> SettingsError {
@@ -258,9 +258,8 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_work_are_refused() {
-        let account = credentials("shop", "hunter2");
-        let insecure =
-            Settings { credentials: account.clone(), ..settings("smtp+insecure://127.0.0.1") };
+        let account = Some(credentials("shop", "hunter2"));
+        let insecure = Settings { credentials: account, ..settings("smtp+insecure://127.0.0.1") };
         assert!(!format!("{insecure:?}").contains("hunter2"));
         assert!(matches!(refused(insecure), SettingsError::InsecureCredentials));
         for name in ["", "two words", "a\r\nb", "[127.0.0.1", "[]", "mäil.example"] {
@@ -280,7 +279,7 @@ mod tests {
     #[test]
     fn the_fingerprint_tells_accounts_apart_and_nothing_else() {
         let of = |url: &str, username: &str, password: &str| {
-            let credentials = credentials(username, password);
+            let credentials = Some(credentials(username, password));
             let smtp = Smtp::new(Settings { credentials, ..settings(url) }).unwrap();
             smtp.provider_ref()
         };

@@ -111,7 +111,11 @@ impl Talk<'_> {
         }
         if self.secure && traits.account.is_some() {
             // CRAM-MD5 is there to be passed over.
-            lines.push(if traits.login_only { "AUTH CRAM-MD5 LOGIN" } else { "AUTH CRAM-MD5 PLAIN" });
+            lines.push(if traits.login_only {
+                "AUTH CRAM-MD5 LOGIN"
+            } else {
+                "AUTH CRAM-MD5 PLAIN"
+            });
         }
         lines.push("ENHANCEDSTATUSCODES");
         let last = lines.len() - 1;

@@ -138,10 +138,7 @@ mod tests {
             read("smtp://Mail.Example.com"),
             endpoint("mail.example.com", 587, Protection::StartTls)
         );
-        assert_eq!(
-            read("smtp+insecure://relay:2525/"),
-            endpoint("relay", 2525, Protection::None)
-        );
+        assert_eq!(read("smtp+insecure://relay:2525/"), endpoint("relay", 2525, Protection::None));
         assert_eq!(read("smtp://[::1]:26"), endpoint("::1", 26, Protection::StartTls));
         assert_eq!(read("smtp://[::1]:26").name(), "[::1]:26");
     }

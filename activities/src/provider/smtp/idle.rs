@@ -57,8 +57,7 @@ impl Idle {
     /// Those that have waited too long, and when to look again; no time when none is left.
     fn expired(&self) -> (Vec<Session>, Option<Instant>) {
         let mut waiting = self.lock();
-        let fresh_from =
-            waiting.sessions.iter().position(|(since, _)| since.elapsed() < IDLE_MAX);
+        let fresh_from = waiting.sessions.iter().position(|(since, _)| since.elapsed() < IDLE_MAX);
         let count = fresh_from.unwrap_or(waiting.sessions.len());
         let expired = waiting.sessions.drain(..count).map(|(_, session)| session).collect();
         let next = waiting.sessions.first().map(|(since, _)| *since + IDLE_MAX);

@@ -192,10 +192,7 @@ mod tests {
     #[test]
     fn parameters_follow_what_the_server_offers() {
         let plain = letter("b@shop.example", "d@shop.example", b"text\r\n").unwrap();
-        assert_eq!(
-            plain.mail_command(&offered(0, 0)).unwrap(),
-            "MAIL FROM:<d@shop.example>\r\n"
-        );
+        assert_eq!(plain.mail_command(&offered(0, 0)).unwrap(), "MAIL FROM:<d@shop.example>\r\n");
         assert_eq!(
             plain.mail_command(&offered(EXT_SIZE | EXT_SMTP_UTF8, 0)).unwrap(),
             "MAIL FROM:<d@shop.example> SIZE=6\r\n"
@@ -219,9 +216,9 @@ mod tests {
         /// the message back.
         #[test]
         fn stuffing_hides_every_end_of_data_and_is_undone_by_the_rule(
-            lines in prop::collection::vec("[.a]{0,4}", 0..12)
+            lines in prop::collection::vec("[.a]{0,4}\r\n", 0..12)
         ) {
-            let mime = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
+            let mime = lines.concat();
             let letter = letter("b@shop.example", "d@shop.example", mime.as_bytes()).unwrap();
             let body = String::from_utf8(letter.into_body()).unwrap();
             let written = format!("\r\n{body}\r\n");

@@ -75,25 +75,22 @@ fn permanent(phase: Phase, code: u16, detail: (u8, u8), wording: &Wording) -> Fa
         return FailureClass::Configuration;
     }
     match detail {
-        // The sender's address is refused, malformed, or of a domain without mail.
-        (1, 7 | 8) | (7, 27) => FailureClass::Configuration,
-        // Every other address in MAIL is ours, every other one afterwards the recipient's.
-        (1, _) if phase == Phase::Mail => FailureClass::Configuration,
+        // The sender's address, the account's limit, authentication, encryption, DKIM, SPF, reverse
+        // DNS, DMARC: about us at any phase.
+        (1, 7 | 8) | (4, 5) | (7, 8..=11 | 13 | 14 | 20..=27 | DETAIL_BEYOND) => {
+            FailureClass::Configuration
+        }
+        // In MAIL every address is ours, and so is every policy; afterwards they are the recipient's.
+        (1 | 7, _) if phase == Phase::Mail => FailureClass::Configuration,
         (1, 0..=4 | 6 | 10) => FailureClass::Recipient,
-        // Mailbox disabled or full for good; a changed owner (RFC 7293); no route to the domain.
+        // Mailbox disabled or full for good; a changed owner (RFC 7293).
         (2, 0..=2 | 4) | (7, 17 | 18) if phase != Phase::Mail => FailureClass::Recipient,
-        (4, 1 | 4) if phase == Phase::Rcpt => FailureClass::Recipient,
-        // Message too big, for the system or for the mailbox; content that cannot be taken.
-        (2, 3) | (3, 4) => FailureClass::Schema,
-        (6, 7) if phase == Phase::Rcpt => FailureClass::Recipient,
-        (6, _) => FailureClass::Schema,
-        // A sending limit of the account.
-        (4, 5) => FailureClass::Configuration,
+        // No route to the domain; an address beyond what the next server takes.
+        (4, 1 | 4) | (6, 7) if phase == Phase::Rcpt => FailureClass::Recipient,
+        // Too big for the mailbox or the system; content that cannot be taken.
+        (2, 3) | (3, 4) | (6, _) => FailureClass::Schema,
         // Too many recipients cannot be the fault of one; RFC 5321, section 4.5.3.1.10 has it retried.
         (5, 3) => FailureClass::Overloaded,
-        // Authentication, encryption, DKIM, SPF, reverse DNS, DMARC: about the sender, at any phase.
-        (7, 8..=11 | 13 | 14 | 20..=26 | DETAIL_BEYOND) => FailureClass::Configuration,
-        (7, _) if phase == Phase::Mail => FailureClass::Configuration,
         (7, _) => FailureClass::Rejected,
         _ => by_code(phase, code, wording),
     }

@@ -26,7 +26,7 @@ const QUIT_WAIT: Duration = Duration::from_secs(2);
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(1);
 
 /// Longer than any wait of ours: mail-send bounds single commands, we bound phases.
-const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+const NEVER: Duration = Duration::from_hours(24);
 
 /// The user name and password of an account at the server.
 #[derive(Clone, Debug)]
@@ -76,7 +76,9 @@ impl Session {
                 if !session.offered.has_capability(EXT_START_TLS) {
                     return Err(Stop::new(Phase::StartTls, Cause::NoTls));
                 }
-                session.command(Phase::StartTls, "STARTTLS\r\n", |code| code == 220, deadline).await?;
+                session
+                    .command(Phase::StartTls, "STARTTLS\r\n", |code| code == 220, deadline)
+                    .await?;
                 session = session.secure(target, deadline).await?;
                 // What was offered in the clear no longer holds (RFC 3207, section 4.2).
                 session.introduce(target, deadline).await?;

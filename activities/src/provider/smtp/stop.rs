@@ -179,6 +179,8 @@ impl Stop {
             Cause::Dns => "no address for the name",
             Cause::Timeout => "timeout",
             Cause::Closed => "closed by the server",
+            Cause::Io(io::ErrorKind::ConnectionRefused) => "refused",
+            Cause::Io(io::ErrorKind::ConnectionReset) => "reset",
             Cause::Io(kind) => return kind.to_string(),
             Cause::Garbled => "unexpected answer",
             Cause::Certificate => "certificate not trusted",

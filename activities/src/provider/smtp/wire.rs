@@ -96,7 +96,8 @@ impl Wire {
         }
         // Lets the runtime look at its sockets before we look at ours.
         tokio::task::yield_now().await;
-        let mut look = |context: &mut Context<'_>| Poll::Ready(self.poll_fill(context).is_pending());
+        let mut look =
+            |context: &mut Context<'_>| Poll::Ready(self.poll_fill(context).is_pending());
         std::future::poll_fn(&mut look).await
     }
 
