@@ -4,6 +4,10 @@
 //! hand-over begins, and maps everything that it sees to one of three replies: accepted, not sent
 //! (with the proof), or unknown.
 
+pub mod exchange;
+pub mod retry_after;
+pub mod sandbox;
+
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
 use futures::future::BoxFuture;
