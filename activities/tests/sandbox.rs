@@ -1,5 +1,6 @@
 //! The sandbox provider over real sockets: what its adapter says about an attempt is compared with
 //! what the sandbox really accepted.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as tests do")]
 
 use digest_activities::message::{FrozenMessage, Redacted};
 use digest_activities::provider::exchange::Connection;
@@ -17,7 +18,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -243,14 +244,18 @@ async fn a_rejected_duplicate_means_accepted() {
 /// Moves every acceptance in a log back by `age`, as if it had happened then.
 fn age(log: &Path, age: SignedDuration) {
     let text = std::fs::read_to_string(log).unwrap();
-    let mut older = String::new();
-    for line in text.lines() {
+    let older = text.lines().map(|line| {
         let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
         let at: Timestamp = serde_json::from_value(line["at"].clone()).unwrap();
         line["at"] = (at - age).to_string().into();
-        older.push_str(&format!("{line}\n"));
-    }
-    std::fs::write(log, older).unwrap();
+        line
+    });
+    write_lines(log, older);
+}
+
+fn write_lines(log: &Path, lines: impl Iterator<Item = serde_json::Value>) {
+    let lines: Vec<_> = lines.map(|line| format!("{line}\n")).collect();
+    std::fs::write(log, lines.concat()).unwrap();
 }
 
 fn log() -> (tempfile::TempDir, PathBuf) {
@@ -305,15 +310,17 @@ async fn the_log_survives_a_process_that_just_ends() {
 #[tokio::test]
 async fn the_witness_is_read_in_pages_without_losing_any() {
     let (_folder, log) = log();
-    let mut lines = String::new();
-    for number in 1..=11_000 {
-        let key = format!("digest:2026-W42:customer-{number}");
-        let at = "2026-10-12T07:00:00Z";
-        lines.push_str(&format!(
-            "{{\"event\":\"acceptance\",\"number\":{number},\"key\":\"{key}\",\"id\":\"{number}\",\"body_hash\":\"\",\"at\":\"{at}\"}}\n"
-        ));
-    }
-    std::fs::write(&log, lines).unwrap();
+    let lines = (1..=11_000).map(|number| {
+        serde_json::json!({
+            "event": "acceptance",
+            "number": number,
+            "key": format!("digest:2026-W42:customer-{number}"),
+            "id": number.to_string(),
+            "body_hash": "",
+            "at": "2026-10-12T07:00:00Z",
+        })
+    });
+    write_lines(&log, lines);
     let sandbox = start_on(Behaviour::replay(), &log).await;
     let witness = sandbox.provider().witness().await.unwrap();
     assert_eq!(witness.acceptances.len(), 11_000);
@@ -493,6 +500,45 @@ async fn a_connection_that_ends_before_the_request_proves_not_sent() {
         matches!(&reply, Reply::NotSent(failure) if failure.class == FailureClass::Transport),
         "{reply:?}"
     );
+}
+
+/// What the adapter makes of `answer`, sent byte for byte before the server closes.
+async fn answered_with(answer: &[u8]) -> Reply {
+    let (ready, mut server) = prepared().await;
+    let reply = tokio::spawn(ready.hand_over());
+    // The whole request, as the adapter closes with a reset once it has what it needs.
+    let mut request = Vec::new();
+    while !request.ends_with(b"}") {
+        assert_ne!(soon("request", server.read_buf(&mut request)).await.unwrap(), 0);
+    }
+    server.write_all(answer).await.ok();
+    drop(server);
+    soon("reply", reply).await.unwrap()
+}
+
+#[tokio::test]
+async fn strange_answers_prove_nothing_and_a_strange_success_is_one() {
+    for answer in [
+        "",
+        "garbage\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 429",
+        "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 21\r\n\r\n{\"code\":\"overloaded\"}",
+    ] {
+        let reply = answered_with(answer.as_bytes()).await;
+        assert!(matches!(reply, Reply::Unknown(_)), "{answer:?}: {reply:?}");
+    }
+    let mut endless = b"HTTP/1.1 200 OK\r\nContent-Length: 99000000\r\n\r\n".to_vec();
+    endless.resize(11_000_000, b' ');
+    for answer in [
+        b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".as_slice(),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{",
+        &endless,
+    ] {
+        assert_eq!(answered_with(answer).await, Reply::Accepted { message_id: None });
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -76,14 +78,17 @@ impl Connection {
     /// # Errors
     /// [`NoAnswer`], which says whether anything was written.
     pub async fn exchange(self, request: Request<Full<Bytes>>) -> Result<Answer, NoAnswer> {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(self.stream))
-            .await
-            .map_err(|_| NoAnswer::NotWritten("http connection lost before the request"))?;
+        let not_written = NoAnswer::NotWritten("http connection lost before the request");
+        if !self.is_quiet() {
+            return Err(not_written);
+        }
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(self.stream)).await.map_err(|_| not_written)?;
         let answer = async move {
             let response = sender.try_send_request(request).await.map_err(|mut error| {
                 // The request comes back only if not one byte of it was written.
                 if error.take_message().is_some() {
-                    NoAnswer::NotWritten("http connection lost before the request")
+                    not_written
                 } else {
                     NoAnswer::Lost(lost_code(error.error()))
                 }
@@ -96,6 +101,13 @@ impl Connection {
             futures::future::Either::Left((answer, _)) => answer,
             futures::future::Either::Right((_, answer)) => answer.await,
         }
+    }
+
+    /// Whether the connection is open and the server has said nothing, as it must be before a
+    /// request. A server that gave the idle connection up is seen here, before it is a doubt.
+    fn is_quiet(&self) -> bool {
+        let peeked = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(peeked, Err(Errno::AGAIN))
     }
 }
 

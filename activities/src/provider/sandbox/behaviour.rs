@@ -283,7 +283,8 @@ mod tests {
         let replay = Replay::RejectsDuplicate { window: minutes(30), margin: minutes(5) };
         assert_eq!(behaviour.contract.replay, replay);
         assert_eq!(behaviour.lookup_lag, SignedDuration::from_secs(30));
-        assert_eq!(behaviour.faults.shares[&FaultKind::AcceptThenReset], 0.01);
+        let shares = [(FaultKind::RateLimit, 0.1), (FaultKind::AcceptThenReset, 0.01)];
+        assert_eq!(behaviour.faults.shares, shares.into());
         assert_eq!(behaviour.faults.customers[0].times, 2);
         // What another process reads is the same behaviour.
         let written = serde_json::to_string(&behaviour).unwrap();

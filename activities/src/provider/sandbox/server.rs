@@ -4,35 +4,33 @@
 //! and `GET /v1/requests` are the witness, `GET /v1/health` tells the contract.
 
 use super::SandboxProvider;
+use super::answer::{Plain, retry_after, spoil};
 use super::behaviour::{Behaviour, BehaviourError};
 use super::faults::{FaultKind, FaultScript};
 use super::journal::{Closed, Journal, JournalError, Taken};
 use super::line::{Line, LineListener};
 use super::wire::{
-    Acceptances, Accepted, Health, KEY_BYTES_MAX, KEY_HEADER, NewMessage, PAGE, Refusal, Requests,
-    code,
+    Acceptances, Accepted, Health, KEY_BYTES_MAX, KEY_HEADER, NewMessage, PAGE, Requests, code,
 };
 use super::witness::Witness;
 use crate::provider::exchange::BODY_BYTES_MAX;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Query, State};
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use data_encoding::HEXLOWER;
 use digest_workflows::operation::{Lookup, Replay};
-use futures::stream;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -181,31 +179,6 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     axum::serve(LineListener(listener), app).with_graceful_shutdown(stopped).await.ok();
 }
 
-/// An answer before anything spoils it.
-struct Plain {
-    status: StatusCode,
-    body: Result<Accepted, &'static str>,
-    retry_after: Option<String>,
-}
-
-impl Plain {
-    fn refusal(status: StatusCode, code: &'static str) -> Self {
-        Self { status, body: Err(code), retry_after: None }
-    }
-}
-
-impl IntoResponse for Plain {
-    fn into_response(self) -> Response {
-        let wait = self.retry_after.map(|wait| [(RETRY_AFTER, wait)]);
-        match self.body {
-            Ok(accepted) => (self.status, wait, Json(accepted)).into_response(),
-            Err(code) => {
-                (self.status, wait, Json(Refusal { code: code.to_owned() })).into_response()
-            }
-        }
-    }
-}
-
 async fn send(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(line): ConnectInfo<Line>,
@@ -218,8 +191,9 @@ async fn send(
     };
     // As at any provider, a message whose client has gone is processed to the end.
     let work = tokio::spawn(process(Arc::clone(&shared), key, body));
-    let (plain, spoilt) = work.await.unwrap_or_else(|_| (internal(), None));
-    spoil(&shared, &line, plain, spoilt).await
+    let (plain, spoilt) = work.await.unwrap_or_else(|_| (Plain::internal(), None));
+    let late = shared.behaviour.faults.late_answer.unsigned_abs();
+    spoil(plain, spoilt, &line, late, shared.stopped()).await
 }
 
 /// The key and body of a request that the documentation allows.
@@ -244,7 +218,7 @@ fn well_formed(
 
 /// Takes the message, or does not, and says which fault spoils the answer.
 async fn process(shared: Arc<Shared>, key: String, body: Bytes) -> (Plain, Option<FaultKind>) {
-    take(&shared, key, body).await.unwrap_or_else(|Closed| (internal(), None))
+    take(&shared, key, body).await.unwrap_or_else(|Closed| (Plain::internal(), None))
 }
 
 async fn take(
@@ -318,67 +292,9 @@ fn at_the_door(
         }
         FaultKind::Overload => Plain::refusal(StatusCode::SERVICE_UNAVAILABLE, code::OVERLOADED),
         FaultKind::Configuration => Plain::refusal(StatusCode::FORBIDDEN, code::ACCOUNT_SUSPENDED),
-        _ => return (internal(), Some(kind)),
+        _ => return (Plain::internal(), Some(kind)),
     };
     (plain, None)
-}
-
-/// The value of `Retry-After` for `wait`, never shorter than it.
-fn retry_after(wait: SignedDuration, as_date: bool) -> String {
-    let seconds = wait.as_secs() + i64::from(wait.subsec_nanos() > 0);
-    if !as_date {
-        return seconds.to_string();
-    }
-    // A date has no fractions: one second more, so that it is not early either.
-    let wait = Duration::from_secs(seconds.unsigned_abs() + 1);
-    httpdate::fmt_http_date(SystemTime::now() + wait)
-}
-
-fn internal() -> Plain {
-    Plain::refusal(StatusCode::INTERNAL_SERVER_ERROR, code::INTERNAL)
-}
-
-/// Gives `plain` back as the script wants it to arrive, or not to arrive.
-async fn spoil(shared: &Shared, line: &Line, plain: Plain, spoilt: Option<FaultKind>) -> Response {
-    match spoilt {
-        Some(FaultKind::AcceptThenHang | FaultKind::HangBeforeAcceptance) => {
-            shared.stopped().await;
-            line.cut();
-        }
-        Some(FaultKind::AcceptThenReset | FaultKind::ResetBeforeAcceptance) => line.cut(),
-        Some(FaultKind::AcceptThenLateAnswer) => {
-            let late = tokio::time::sleep(shared.behaviour.faults.late_answer.unsigned_abs());
-            tokio::select! {
-                () = late => {}
-                () = shared.stopped() => line.cut(),
-            }
-        }
-        Some(FaultKind::AcceptThenServerError | FaultKind::ServerError) => {
-            return internal().into_response();
-        }
-        Some(FaultKind::AcceptThenGarbage) => {
-            return ([(CONTENT_TYPE, "text/html")], "<html>not what you expect</html>")
-                .into_response();
-        }
-        Some(FaultKind::AcceptThenTruncate) => return truncated(),
-        _ => {}
-    }
-    plain.into_response()
-}
-
-/// A 200 whose body breaks off after its head and first bytes were sent.
-fn truncated() -> Response {
-    let body = stream::unfold(0, |step| async move {
-        match step {
-            0 => Some((Ok(Bytes::from_static(br#"{"id":"sand"#)), 1)),
-            _ => {
-                // Lets what was given so far go out before the connection ends.
-                tokio::task::yield_now().await;
-                Some((Err(io::Error::from(ErrorKind::ConnectionReset)), 2))
-            }
-        }
-    });
-    Body::from_stream(body).into_response()
 }
 
 #[derive(Deserialize)]
@@ -404,7 +320,7 @@ async fn look_up(State(shared): State<Arc<Shared>>, Query(query): Query<ByKey>) 
     match found {
         Ok(Some(accepted)) => Json(accepted).into_response(),
         Ok(None) => Plain::refusal(StatusCode::NOT_FOUND, code::NOT_FOUND).into_response(),
-        Err(Closed) => internal().into_response(),
+        Err(Closed) => Plain::internal().into_response(),
     }
 }
 
@@ -419,14 +335,14 @@ async fn acceptances(State(shared): State<Arc<Shared>>, Query(query): Query<Afte
         let acceptances = page_after(&journal.witness().acceptances, query.after);
         Ok(Acceptances { acceptances })
     };
-    shared.with_journal(page).await.map_or_else(|Closed| internal().into_response(), json)
+    shared.with_journal(page).await.map_or_else(|Closed| Plain::internal().into_response(), json)
 }
 
 async fn requests(State(shared): State<Arc<Shared>>, Query(query): Query<After>) -> Response {
     let page = move |journal: &mut Journal, _: &Behaviour| {
         Ok(Requests { requests: page_after(&journal.witness().requests, query.after) })
     };
-    shared.with_journal(page).await.map_or_else(|Closed| internal().into_response(), json)
+    shared.with_journal(page).await.map_or_else(|Closed| Plain::internal().into_response(), json)
 }
 
 /// The records after number `after`; record N is at index N - 1.
