@@ -5,6 +5,9 @@
 //! (with the proof), or unknown.
 
 pub mod smtp;
+pub mod exchange;
+pub mod retry_after;
+pub mod sandbox;
 
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
