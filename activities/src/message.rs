@@ -4,7 +4,7 @@
 //! Rendering is a pure function of the templates (read once, at [`Templates::load`]) and of
 //! [`RenderInput`]: no clock, no randomness, no file is read while rendering. What comes out holds
 //! exactly one recipient and exactly the headers listed at [`FrozenMessage::headers`], whatever the
-//! data contains; a message that cannot be built so is a [`Failure`], whose code names template and
+//! data contains; a message that cannot be built so is a failure, whose code names template and
 //! line and never quotes data.
 
 mod address;

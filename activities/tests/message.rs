@@ -283,6 +283,24 @@ fn bodies_survive_dots_long_lines_and_any_letters() {
 }
 
 #[test]
+fn a_body_that_needs_no_encoding_has_clean_lines_too() {
+    let campaign = Campaign::new().file("digest.txt", "{{ first_name }}").set(|settings| {
+        settings.html = None;
+        settings.unsubscribe_url = None;
+    });
+    for (name, expected) in
+        [("a\rb", "a\nb\n"), ("a\r\nb\r", "a\nb\n"), ("a\0\u{8}b\tc\n\n", "ab\tc\n"), (".", ".\n")]
+    {
+        let customer = json!({"address": "ann@example.com", "first_name": name});
+        let message = campaign.message(&customer, &rows());
+        assert_eq!(message.text.reveal(), expected);
+        let mime = String::from_utf8(message.mime.reveal().clone()).unwrap();
+        let body = format!("7bit\r\n\r\n{}", expected.replace('\n', "\r\n"));
+        assert!(mime.ends_with(&body), "{mime:?}");
+    }
+}
+
+#[test]
 fn a_plain_text_campaign_has_one_part_and_an_http_url_no_one_click() {
     let campaign = Campaign::new().set(|settings| {
         settings.html = None;

@@ -4,6 +4,7 @@
 //! Includes are found before rendering, so their names must be literals. A name is relative to the
 //! folder of the template that the configuration names, and never leads out of it.
 
+use super::unsubscribe::UNSUBSCRIBE_SECRET_VARIABLE;
 use minijinja::Environment;
 use std::fs;
 use std::io;
@@ -80,7 +81,7 @@ pub enum TemplateError {
     },
     /// A token is asked for, and there is no secret to make it with.
     #[error(
-        "template {name} uses unsubscribe_token, but DIGESTD_UNSUBSCRIBE_SECRET is not set; set it to 32 random bytes, printable, that the shop's endpoint knows too"
+        "template {name} uses unsubscribe_token, but {UNSUBSCRIBE_SECRET_VARIABLE} is not set; set it to 32 random bytes, printable, that the shop's endpoint knows too"
     )]
     MissingSecret {
         /// The template: a path, or the setting that holds it.
@@ -88,7 +89,7 @@ pub enum TemplateError {
     },
     /// The secret is there, and empty.
     #[error(
-        "DIGESTD_UNSUBSCRIBE_SECRET is empty; set it to 32 random bytes, printable, that the shop's endpoint knows too"
+        "{UNSUBSCRIBE_SECRET_VARIABLE} is empty; set it to 32 random bytes, printable, that the shop's endpoint knows too"
     )]
     EmptySecret,
     /// The setting `from` is not a mailbox.
