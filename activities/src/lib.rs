@@ -4,5 +4,5 @@
 pub mod ledger;
 pub mod message;
 pub mod provider;
-pub mod source;
 pub mod redacted;
+pub mod source;

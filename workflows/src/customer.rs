@@ -4,6 +4,12 @@
 //! takes the ledger's answer for the truth. It decides nothing. It always completes, and only its
 //! state says how.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::must_use_candidate,
+    reason = "the engine's macros set the shape of handlers"
+)]
+
 use crate::activities::{
     DeliverInput, Gates, LedgerRef, OperationInput, Pause, Progress, RecordInput,
 };
@@ -30,15 +36,15 @@ const LETTERS_MAX: usize = 50;
 /// The first wait after the ledger or a worker did not answer; it doubles.
 const OUTAGE_WAIT: Duration = Duration::from_secs(1);
 /// The longest such wait.
-const OUTAGE_WAIT_MAX: Duration = Duration::from_secs(60);
+const OUTAGE_WAIT_MAX: Duration = Duration::from_mins(1);
 /// The first wait under a hold; it doubles.
-const HOLD_WAIT: Duration = Duration::from_secs(60);
+const HOLD_WAIT: Duration = Duration::from_mins(1);
 /// The longest such wait.
-const HOLD_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+const HOLD_WAIT_MAX: Duration = Duration::from_mins(15);
 /// The wait for a listening place, or for another worker.
 const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// What an activity needs besides the provider's time: the ledger, rendering, the rate.
-const OVERHEAD: Duration = Duration::from_secs(60);
+const OVERHEAD: Duration = Duration::from_mins(1);
 /// No timer is shorter, whatever the clocks say.
 const TIMER_MIN: Duration = Duration::from_millis(50);
 
@@ -120,6 +126,9 @@ impl CustomerDigest {
     }
 
     /// Drives the operation until nothing follows by itself.
+    ///
+    /// # Errors
+    /// None: it always completes, and only its result says how.
     #[run(name = "CustomerDigest")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<CustomerResult> {
         let mut presumed: Option<Timestamp> = None;
@@ -259,8 +268,8 @@ impl CustomerDigest {
     fn lost(&mut self) {
         self.idle += 1;
         self.pause = None;
-        self.waits_for =
-            "the ledger or a worker, which did not answer; asked again soon".to_owned();
+        "the ledger or a worker, which did not answer; asked again soon"
+            .clone_into(&mut self.waits_for);
     }
 
     fn input(&self, random: f64) -> OperationInput {
@@ -297,13 +306,12 @@ async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) {
             ctx.execute_local_activity(Gates::reconcile, input, options).await
         }
     };
-    match result {
-        Ok(progress) => ctx.state_mut(|s| s.take(progress)),
-        Err(_) => {
-            ctx.state_mut(CustomerDigest::lost);
-            show(ctx);
-            pause(ctx, outage_wait(ctx.state(|s| s.idle)), "the ledger or a worker").await;
-        }
+    if let Ok(progress) = result {
+        ctx.state_mut(|s| s.take(progress));
+    } else {
+        ctx.state_mut(CustomerDigest::lost);
+        show(ctx);
+        pause(ctx, outage_wait(ctx.state(|s| s.idle)), "the ledger or a worker").await;
     }
 }
 
@@ -317,27 +325,23 @@ async fn hand_over(ctx: &WorkflowContext<CustomerDigest>, letter: Letter) -> boo
         reason: letter.reason.clone(),
     };
     let options = local(OVERHEAD, format!("record {}", letter.event.name()));
-    match ctx.execute_local_activity(Gates::record, input, options).await {
-        Ok(progress) => {
-            let note = progress.note;
-            ctx.state_mut(|s| {
-                s.take(progress);
-                if let Some(note) = note {
-                    s.remark(format!("{} from {}: {note}", letter.event.name(), letter.by));
-                }
-            });
-            show(ctx);
-            true
+    let Ok(progress) = ctx.execute_local_activity(Gates::record, input, options).await else {
+        ctx.state_mut(|s| {
+            s.letters.push_front(letter);
+            s.lost();
+        });
+        show(ctx);
+        return false;
+    };
+    let note = progress.note;
+    ctx.state_mut(|s| {
+        s.take(progress);
+        if let Some(note) = note {
+            s.remark(format!("{} from {}: {note}", letter.event.name(), letter.by));
         }
-        Err(_) => {
-            ctx.state_mut(|s| {
-                s.letters.push_front(letter);
-                s.lost();
-            });
-            show(ctx);
-            false
-        }
-    }
+    });
+    show(ctx);
+    true
 }
 
 /// Waits until `until` by the ledger's clock, as far as the engine's can tell, or for a signal.

@@ -48,6 +48,9 @@ pub struct DigestPage;
 #[workflow_methods]
 impl DigestPage {
     /// Starts every operation of the page and ends.
+    ///
+    /// # Errors
+    /// None that a caller decides on: the enqueueing is repeated until the ledger answers.
     #[run(name = "DigestPage")]
     pub async fn run(
         ctx: &mut WorkflowContext<Self>,
@@ -109,15 +112,15 @@ async fn start_all(
 /// A local activity of a run or a page: repeated by the engine until the ledger answers.
 pub(crate) fn patient(summary: &str) -> LocalActivityOptions {
     LocalActivityOptions::builder()
-        .start_to_close_timeout(Duration::from_secs(60))
+        .start_to_close_timeout(Duration::from_mins(1))
         // A year: an outage of the ledger is waited for, however long it is.
-        .schedule_to_close_timeout(Duration::from_secs(365 * 86_400))
+        .schedule_to_close_timeout(Duration::from_hours(365 * 24))
         .timer_backoff_threshold(Duration::from_secs(5))
         .retry_policy(
             RetryPolicy::builder()
                 .initial_interval(Duration::from_secs(1))
                 .backoff_coefficient(2.0)
-                .maximum_interval(Duration::from_secs(60))
+                .maximum_interval(Duration::from_mins(1))
                 .maximum_attempts(0)
                 .build(),
         )

@@ -1,5 +1,11 @@
 //! `DigestRun`: freezes the selection, dispatches it page by page, watches, and closes.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::must_use_candidate,
+    reason = "the engine's macros set the shape of handlers"
+)]
+
 use crate::activities::{Gates, LedgerRef, RunPlan, RunStart, Standing, WatchInput};
 use crate::attributes;
 use crate::page::{DigestPage, PageInput, patient};
@@ -20,11 +26,11 @@ const PAGES_AT_ONCE: u64 = 2;
 /// How long between two looks at the ledger while something moves.
 const WATCH: Duration = Duration::from_secs(5);
 /// How long between two looks when nothing has moved for a while.
-const WATCH_MAX: Duration = Duration::from_secs(300);
+const WATCH_MAX: Duration = Duration::from_mins(5);
 /// How long to wait for room when too many operations are under way.
 const ROOM: Duration = Duration::from_secs(1);
 /// How long one call of the freeze may go without reporting.
-const FREEZE_HEARTBEAT: Duration = Duration::from_secs(60);
+const FREEZE_HEARTBEAT: Duration = Duration::from_mins(1);
 
 /// What a run's workflow is started with, and continued with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -104,6 +110,9 @@ impl DigestRun {
     }
 
     /// Freezes, dispatches, watches, closes.
+    ///
+    /// # Errors
+    /// None that a caller decides on: activities are repeated until the ledger answers.
     #[run(name = "DigestRun")]
     pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<RunResult> {
         let start = ctx.state(|s| s.input.start.clone());
@@ -160,14 +169,14 @@ async fn freeze(
     start: &RunStart,
     ledger: &LedgerRef,
 ) -> WorkflowResult<Standing> {
-    let options = ActivityOptions::with_start_to_close_timeout(Duration::from_secs(6 * 3_600))
+    let options = ActivityOptions::with_start_to_close_timeout(Duration::from_hours(6))
         .heartbeat_timeout(FREEZE_HEARTBEAT)
         .cancellation_token(WorkflowCancellationToken::new())
         .retry_policy(
             RetryPolicy::builder()
                 .initial_interval(Duration::from_secs(1))
                 .backoff_coefficient(2.0)
-                .maximum_interval(Duration::from_secs(60))
+                .maximum_interval(Duration::from_mins(1))
                 .maximum_attempts(0)
                 .build(),
         )

@@ -48,6 +48,9 @@ pub struct WeeklyDigest;
 #[workflow_methods]
 impl WeeklyDigest {
     /// Starts the run of the scheduled instant's period and ends at once.
+    ///
+    /// # Errors
+    /// A failure of type `Refused` when there is no scheduled instant or the zone is unknown.
     #[run(name = "WeeklyDigest")]
     pub async fn run(
         ctx: &mut WorkflowContext<Self>,
