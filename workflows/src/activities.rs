@@ -7,7 +7,8 @@
 #![expect(
     clippy::needless_pass_by_value,
     clippy::must_use_candidate,
-    reason = "declarations have no bodies"
+    missing_docs,
+    reason = "declarations have no bodies, and the macro's constants do not keep their docs"
 )]
 
 use crate::operation::{Event, Note, Operation, OperationKey, Period, Rules};

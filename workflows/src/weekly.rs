@@ -56,7 +56,13 @@ impl WeeklyDigest {
         ctx: &mut WorkflowContext<Self>,
         input: WeeklyInput,
     ) -> WorkflowResult<WeeklyResult> {
-        let tick = scheduled(ctx)?;
+        let tick = scheduled(ctx).ok_or_else(|| {
+            refused(
+                "this workflow was not started by a schedule, so it has no scheduled instant and no \
+                 period; use `digestd run --period …` instead"
+                    .to_owned(),
+            )
+        })?;
         let zone = TimeZone::get(&input.timezone).map_err(|_| {
             refused(format!("the time zone {:?} is not known to this worker", input.timezone))
         })?;
@@ -82,18 +88,11 @@ impl WeeklyDigest {
     }
 }
 
-/// The scheduled instant.
-fn scheduled(ctx: &WorkflowContext<WeeklyDigest>) -> Result<Timestamp, ApplicationFailure> {
+/// The scheduled instant, if a schedule started this workflow.
+fn scheduled(ctx: &WorkflowContext<WeeklyDigest>) -> Option<Timestamp> {
     ctx.search_attributes()
         .get(&SCHEDULED)
         .and_then(|instant| Timestamp::new(instant.seconds(), instant.nanos()).ok())
-        .ok_or_else(|| {
-            refused(
-                "this workflow was not started by a schedule, so it has no scheduled instant and no \
-                 period; use `digestd run --period …` instead"
-                    .to_owned(),
-            )
-        })
 }
 
 fn refused(message: String) -> ApplicationFailure {
