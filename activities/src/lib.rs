@@ -1,5 +1,6 @@
 //! The gates against the real world: eligibility, delivery, cleanup, and the parts they stand on:
 //! the ledger, the source, the message and the providers.
 
+pub mod calendar;
 pub mod message;
 pub mod provider;
