@@ -2,6 +2,7 @@
 //! the ledger, the source, the message and the providers.
 
 pub mod ledger;
+pub mod calendar;
 pub mod message;
 pub mod provider;
 pub mod redacted;
