@@ -137,7 +137,7 @@ impl From<serde_json::Error> for LedgerError {
 #[derive(Clone, Debug)]
 pub enum BeginAnswer {
     /// The attempt is ours and may hand over until its lease ends.
-    Begun(Begun),
+    Begun(Box<Begun>),
     /// It may not begin; the operation is as it was.
     Cannot(CannotBegin),
 }

@@ -121,7 +121,7 @@ impl FrozenMessage {
     #[must_use]
     pub fn split(mut self) -> (MessageHead, Vec<u8>) {
         let mime = std::mem::replace(&mut self.mime, Redacted::new(Vec::new()));
-        (MessageHead(self), mime.0)
+        (MessageHead(self), mime.into_inner())
     }
 
     /// The message that [`split`](Self::split) took apart.

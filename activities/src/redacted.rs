@@ -19,6 +19,11 @@ impl<T> Redacted<T> {
     pub const fn reveal(&self) -> &T {
         &self.0
     }
+
+    /// The private value itself, for the few places that store it.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
 }
 
 impl<T> fmt::Debug for Redacted<T> {

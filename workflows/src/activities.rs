@@ -97,8 +97,6 @@ pub enum Pause {
     Listening,
     /// The worker is shutting down.
     Draining,
-    /// The workflow belongs to another ledger; the run is held.
-    ForeignLedger,
 }
 
 /// What a run is started with.
@@ -245,4 +243,11 @@ impl Gates {
     pub fn resume(input: WatchInput) -> Standing {
         unimplemented!()
     }
+}
+
+/// The declarations by name, for the crate that implements them.
+pub mod declared {
+    pub use super::gates::{
+        CleanUp, Deliver, Enqueue, Freeze, Hold, OpenRun, Reconcile, Record, Resume, Watch,
+    };
 }

@@ -7,6 +7,7 @@
 #![expect(
     clippy::needless_pass_by_value,
     clippy::must_use_candidate,
+    missing_docs,
     reason = "the engine's macros set the shape of handlers"
 )]
 
@@ -169,7 +170,7 @@ impl CustomerDigest {
     /// A verdict about an unknown: `{"verdict": "delivered" | "not_delivered" | "abandon",
     /// "attempt": 1, "by": "…", "reason": "…"}`. Anything else is noted and changes nothing.
     #[signal(name = "reconcile")]
-    fn reconcile(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+    pub fn reconcile(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
         match verdict(&payload) {
             Ok(letter) => self.post(letter),
             Err(why) => self.remark(format!("signal reconcile ignored: {why}")),
@@ -178,7 +179,7 @@ impl CustomerDigest {
 
     /// Evidence that the ledger could not be made to hold, or a hint that it has news.
     #[signal(name = "evidence")]
-    fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+    pub fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
         match serde_json::from_value::<Event>(payload) {
             Ok(event @ Event::Answered { .. }) => self.post(Letter::evidence(event)),
             _ => self.poked = true,
@@ -194,7 +195,7 @@ impl CustomerDigest {
 
     /// The run was resumed: ask at once instead of at the next timer.
     #[signal(name = "resume")]
-    fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
         self.poked = true;
     }
 
@@ -368,9 +369,6 @@ async fn wait_out(ctx: &WorkflowContext<CustomerDigest>) {
         ctx.state(|s| (s.pause, s.idle, s.answer.as_ref().map(|(_, now)| *now)));
     let (wait, summary) = match reason {
         Some(Pause::Held) => (doubled(HOLD_WAIT, HOLD_WAIT_MAX, idle), "held: waits for resume"),
-        Some(Pause::ForeignLedger) => {
-            (doubled(HOLD_WAIT, HOLD_WAIT_MAX, idle), "held: another ledger answered")
-        }
         Some(Pause::Paced(at)) => {
             let wait = now.map_or(SHORT_WAIT, |now| {
                 Duration::try_from(at.duration_since(now)).unwrap_or(TIMER_MIN)
@@ -423,7 +421,7 @@ impl CustomerDigest {
     /// What the state search attribute should say. Selected, sending and a prompt sent are
     /// `active`; once it says something else it is kept true.
     fn state_to_show(&self) -> String {
-        if matches!(self.pause, Some(Pause::Held | Pause::ForeignLedger)) {
+        if self.pause == Some(Pause::Held) {
             return "held".to_owned();
         }
         let unusual = self.shown != attributes::ACTIVE;
@@ -445,7 +443,7 @@ impl CustomerDigest {
                 operation.since,
                 class.unwrap_or_default()
             ));
-            if matches!(self.pause, Some(Pause::Held | Pause::ForeignLedger)) {
+            if self.pause == Some(Pause::Held) {
                 lines.push("The run is held: nothing is sent until `digestd resume`.".to_owned());
             }
             if !self.waits_for.is_empty() {

@@ -3,6 +3,8 @@
 //! A parent that ends soon after its children started stops paying for their completions, so the
 //! fan-out does not slow down with the number of children still open.
 
+#![expect(missing_docs, reason = "the engine's macros make constants without docs")]
+
 use crate::activities::{EnqueueInput, Gates, RunPlan, RunStart};
 use crate::attributes;
 use crate::customer::{CustomerDigest, CustomerInput};

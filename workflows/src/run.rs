@@ -3,6 +3,7 @@
 #![expect(
     clippy::needless_pass_by_value,
     clippy::must_use_candidate,
+    missing_docs,
     reason = "the engine's macros set the shape of handlers"
 )]
 
@@ -138,14 +139,14 @@ impl DigestRun {
 
     /// Holds the run: `{"by": "…", "reason": "…"}`; anything else holds it as well.
     #[signal(name = "hold")]
-    fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+    pub fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
         let (by, reason) = who(&payload);
         self.wishes.push(Wish::Hold { by, reason });
     }
 
     /// Resumes the run: `{"by": "…", "reason": "…"}`; anything else resumes it as well.
     #[signal(name = "resume")]
-    fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
         let (by, reason) = who(&payload);
         self.wishes.push(Wish::Resume { by, reason });
     }

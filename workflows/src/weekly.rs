@@ -1,5 +1,7 @@
 //! `WeeklyDigest`: what the schedule fires. Turns an instant into a period, starts the run, ends.
 
+#![expect(missing_docs, reason = "the engine's macros make constants without docs")]
+
 use crate::activities::RunStart;
 use crate::attributes;
 use crate::operation::Period;

@@ -71,7 +71,7 @@ impl From<&FrozenMessage> for NewMessage {
             subject: message.subject.clone(),
             text: message.text.clone(),
             html: message.html.clone(),
-            headers: message.headers.clone(),
+            headers: message.headers.reveal().clone(),
             content_hash: message.content_hash.clone(),
         }
     }
