@@ -53,7 +53,7 @@ mod tests {
         table.row(["stale", "dead"]);
         assert_eq!(
             table.to_string(),
-            "class      then\n────────────────────\ntransport  retried\nstale      dead"
+            "class      then\n───────────────────\ntransport  retried\nstale      dead"
         );
     }
 }
