@@ -74,7 +74,9 @@ impl Config {
     /// [`ConfigError`] when it is missing, cannot be read, or has anything wrong in it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
-            ErrorKind::NotFound => ConfigError::Missing { path: path.to_owned() },
+            ErrorKind::NotFound => {
+                ConfigError::Missing { path: std::path::absolute(path).unwrap_or(path.to_owned()) }
+            }
             _ => ConfigError::Unreadable { path: path.to_owned(), source },
         })?;
         Self::parse(&text, path)

@@ -1,3 +1,7 @@
 //! digestd: configuration, command line, worker process and HTTP around the gates and the rules.
 
+pub mod cli;
+pub mod commands;
 pub mod config;
+pub mod output;
+pub mod table;

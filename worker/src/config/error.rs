@@ -17,7 +17,7 @@ pub enum ConfigError {
         path: PathBuf,
     },
     /// The file exists but cannot be read.
-    #[error("the configuration file {} cannot be read; check its permissions", path.display())]
+    #[error("the configuration file {} cannot be read; it must be a file that this user may read", path.display())]
     Unreadable {
         /// Where it is.
         path: PathBuf,

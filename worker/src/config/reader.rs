@@ -179,7 +179,7 @@ impl<'a> Section<'a> {
     /// Refuses every key that was not asked for.
     pub(super) fn finish(self) {
         let Some(table) = self.table else { return };
-        for (key, value) in table.iter() {
+        for (key, value) in table {
             let name = key.get_ref().as_ref();
             if self.known.iter().any(|known| known == name) {
                 continue;

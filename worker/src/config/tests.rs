@@ -18,6 +18,76 @@ kind = "smtp"
 url = "smtp://127.0.0.1:2525"
 "#;
 
+/// Every key with another value than its default.
+const OTHER: &str = r#"
+[engine]
+address = "temporal:7233"
+namespace = "shop"
+task_queue = "mail"
+ui_url = "https://ui.shop.example/"
+[ledger]
+url = "postgres://digestd@db/digestd"
+schema = "weekly"
+[source]
+url = "postgres://shop@db/shop"
+customers = "select 1"
+rows = "select 2"
+still_wanted = "select 3"
+cleanup = "delete 4"
+cleanup_max_rows = 5
+[campaign]
+name = "reminder"
+channel = "sms"
+cron = "30 10 * * TUE"
+timezone = "America/Santiago"
+catch_up = "1h"
+late_start = "2h"
+useful_for = "3h"
+[message]
+from = "+15005550006"
+text = "sms.txt"
+unsubscribe_url = "https://shop.example/u"
+when_empty = "send"
+[provider]
+kind = "twilio"
+rate_per_second = 0.5
+timeout = "10s"
+lease = "5m"
+settle = "3m"
+[sandbox]
+seed = 7
+[dispatch]
+page_size = 50
+in_flight = 60
+[worker]
+concurrency = 7
+shutdown_grace = "11s"
+listening = 8
+[retry.rate_limited]
+base = "1s"
+cap = "2s"
+multiplier = 3
+jitter = 0
+max_attempts = 4
+max_age = "5s"
+[retry.cleanup]
+max_attempts = 6
+[unknown]
+lookup_every = "2m"
+escalate_after = "20m"
+keep_rows_for = "3d"
+[hold]
+identical_schema_failures = 2
+unknowns_in_a_row = 3
+[replay]
+max_keys = 4
+[retention]
+content = "5d"
+records = "6d"
+[http]
+listen = "0.0.0.0:80"
+"#;
+
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Path::new("/etc/shop/digestd.toml"))
 }
@@ -91,16 +161,15 @@ fn the_file_that_init_writes_says_exactly_the_defaults() {
 #[test]
 fn every_key_that_the_file_of_init_comments_out_can_be_used() {
     let mut used = 0;
-    let text: String = TEMPLATE
-        .lines()
-        .map(|line| {
-            let key = ["address", "namespace", "schema", "url", "unsubscribe_url", "settle"]
-                .iter()
-                .any(|key| line.starts_with(&format!("# {key} = ")));
-            used += usize::from(key);
-            format!("{}\n", if key { &line[2..] } else { line })
-        })
-        .collect();
+    let mut text = String::new();
+    for line in TEMPLATE.lines() {
+        let key = ["address", "namespace", "schema", "url", "unsubscribe_url", "settle"]
+            .iter()
+            .any(|key| line.starts_with(&format!("# {key} = ")));
+        used += usize::from(key);
+        text.push_str(if key { &line[2..] } else { line });
+        text.push('\n');
+    }
     assert_eq!(used, 6);
     let config = parse(&text).unwrap();
     assert_eq!(config.engine.address.as_deref(), Some("127.0.0.1:7233"));
@@ -108,76 +177,8 @@ fn every_key_that_the_file_of_init_comments_out_can_be_used() {
 }
 
 #[test]
-fn every_key_is_read_into_its_own_place() {
-    let text = r#"
-[engine]
-address = "temporal:7233"
-namespace = "shop"
-task_queue = "mail"
-ui_url = "https://ui.shop.example/"
-[ledger]
-url = "postgres://digestd@db/digestd"
-schema = "weekly"
-[source]
-url = "postgres://shop@db/shop"
-customers = "select 1"
-rows = "select 2"
-still_wanted = "select 3"
-cleanup = "delete 4"
-cleanup_max_rows = 5
-[campaign]
-name = "reminder"
-channel = "sms"
-cron = "30 10 * * TUE"
-timezone = "America/Santiago"
-catch_up = "1h"
-late_start = "2h"
-useful_for = "3h"
-[message]
-from = "+15005550006"
-text = "sms.txt"
-unsubscribe_url = "https://shop.example/u"
-when_empty = "send"
-[provider]
-kind = "twilio"
-rate_per_second = 0.5
-timeout = "10s"
-lease = "5m"
-settle = "3m"
-[sandbox]
-seed = 7
-[dispatch]
-page_size = 50
-in_flight = 60
-[worker]
-concurrency = 7
-shutdown_grace = "11s"
-listening = 8
-[retry.rate_limited]
-base = "1s"
-cap = "2s"
-multiplier = 3
-jitter = 0
-max_attempts = 4
-max_age = "5s"
-[retry.cleanup]
-max_attempts = 6
-[unknown]
-lookup_every = "2m"
-escalate_after = "20m"
-keep_rows_for = "3d"
-[hold]
-identical_schema_failures = 2
-unknowns_in_a_row = 3
-[replay]
-max_keys = 4
-[retention]
-content = "5d"
-records = "6d"
-[http]
-listen = "0.0.0.0:80"
-"#;
-    let config = parse(text).unwrap();
+fn every_key_of_what_is_sent_is_read_into_its_own_place() {
+    let config = parse(OTHER).unwrap();
     let seconds = SignedDuration::from_secs;
     assert_eq!(
         config.engine,
@@ -223,6 +224,12 @@ listen = "0.0.0.0:80"
             when_empty: WhenEmpty::Send,
         }
     );
+}
+
+#[test]
+fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
+    let config = parse(OTHER).unwrap();
+    let seconds = SignedDuration::from_secs;
     assert_eq!(
         config.provider,
         Provider {
