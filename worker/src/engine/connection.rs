@@ -11,12 +11,13 @@ use temporalio_client::{
     Client, ClientOptions, Connection, ConnectionOptions, NamespacedClient as _, RetryOptions, Url,
 };
 use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNamespaceRequest;
+use url::Host;
 
 /// How long one TCP and TLS handshake may take.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(8);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Everything that [`connect`] does takes no longer than this.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(25);
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Which server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,10 +144,13 @@ async fn establish(
     hint: &'static str,
     search_attributes: bool,
 ) -> Result<Client, EngineError> {
-    // These first questions are asked once: whoever wants to wait for a server asks again.
+    // These first questions are asked once, for whoever wants to wait for a server asks again; and on
+    // a plain connection, for one that is balanced over a name's addresses never says why it failed.
     let retry = std::mem::replace(&mut options.retry_options, RetryOptions::no_retries());
-    let mut connection =
-        Connection::connect(options).await.map_err(|error| connect_error(&error, place, hint))?;
+    let balance = options.dns_load_balancing.take();
+    let mut connection = Connection::connect(options.clone())
+        .await
+        .map_err(|error| connect_error(&error, place, hint))?;
     let request = DescribeNamespaceRequest {
         namespace: place.namespace.clone(),
         ..DescribeNamespaceRequest::default()
@@ -157,6 +161,12 @@ async fn establish(
         .into_inner();
     if search_attributes {
         search_attributes::check(&mut connection, &place.namespace, &described).await?;
+    }
+    if matches!(options.target.host(), Some(Host::Domain(name)) if name != "localhost") {
+        options.dns_load_balancing = balance;
+        connection = Connection::connect(options)
+            .await
+            .map_err(|error| connect_error(&error, place, hint))?;
     }
     *connection.retry_options_mut() = retry;
     Client::new(connection, ClientOptions::new(place.namespace.clone()).build())
@@ -229,6 +239,39 @@ mod tests {
         for address in ["", "temporal", "temporal:", "grpc://temporal:7233", "a b:1", "h:99999"] {
             assert!(url(address, false).is_err(), "{address:?} was taken for an address");
         }
+    }
+
+    #[test]
+    fn a_refused_key_is_told_from_a_silent_server() {
+        let place =
+            Place { address: "temporal:7233".to_owned(), namespace: "shop.a2dd6".to_owned() };
+        let refused = |status| {
+            connect_error(&ClientConnectError::SystemInfoCallError(status), &place, "").to_string()
+        };
+        for status in
+            [Status::unauthenticated("jwt is expired"), Status::permission_denied("jwt is expired")]
+        {
+            let text = refused(status);
+            for part in ["temporal:7233", "shop.a2dd6", "jwt is expired", "TEMPORAL_API_KEY"] {
+                assert!(text.contains(part), "{part} is not in: {text}");
+            }
+        }
+        let silent = refused(Status::unavailable("connection reset"));
+        assert!(silent.contains("no Temporal server answered at temporal:7233"), "{silent}");
+    }
+
+    #[test]
+    fn the_secret_in_a_bad_header_is_not_shown() {
+        let error = temporalio_client::errors::InvalidHeaderError::InvalidAsciiHeaderValue {
+            key: "authorization".to_owned(),
+            value: "Bearer s3cret\n".to_owned(),
+            source: "\n"
+                .parse::<temporalio_client::tonic::metadata::AsciiMetadataValue>()
+                .unwrap_err(),
+        };
+        let place = Place { address: "temporal:7233".to_owned(), namespace: "a".to_owned() };
+        let error = connect_error(&ClientConnectError::InvalidHeaders(error), &place, "");
+        assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
     }
 
     #[test]

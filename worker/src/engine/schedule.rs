@@ -3,12 +3,14 @@
 //! Spoken in raw requests, because the SDK's own schedule API can neither set the catch-up window at
 //! creation nor send the conflict token with an update.
 //!
-//! What the server does with such a schedule (server 1.32; each held by a test):
+//! What the server does with such a schedule (measured on server 1.32):
 //! - A started workflow has the search attribute `TemporalScheduledStartTime` in its start event. Its
 //!   value is the tick (also when the server was down at the tick and catches up, and in the engine's
 //!   own backfill), and the time of the request when it was triggered by hand, in whole seconds.
 //! - Ticks that pass while the schedule is paused are skipped, and resuming it does not catch them up.
-//! - Times follow the wall clock of the zone: a tick in a gap is skipped, one in an overlap fires twice.
+//! - A tick in a gap of its zone is skipped. Where clocks go back, a tick in the repeated hour fires
+//!   twice in zones west of Greenwich; in zones east of it (and London) that tick fires once, at its
+//!   second occurrence, and a tick in the hour before fires twice, the second time an hour late.
 
 use super::EngineError;
 use super::connection::namespace;
