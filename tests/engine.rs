@@ -1,6 +1,14 @@
 //! The engine against a real Temporal server: start, crash and restart, connecting and its errors,
 //! search attributes, the schedule, and fetching the Temporal CLI.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "helpers of tests fail by panicking and report on the console"
+)]
+
 mod engine {
     mod fetch;
     mod schedule;

@@ -110,11 +110,11 @@ async fn setup_creates_it_paused_and_changes_it_in_place() {
         |weekly| weekly.task_queue = "other".to_owned(),
         |weekly| weekly.input = serde_json::json!({"campaign": "digest", "more": [1, 2.5]}),
     ];
-    let mut changed = monday;
+    let mut latest = monday;
     for change in changes {
-        change(&mut changed);
-        assert_eq!(create_or_update(&client, &changed).await.unwrap(), Change::Updated);
-        assert_eq!(create_or_update(&client, &changed).await.unwrap(), Change::Unchanged);
+        change(&mut latest);
+        assert_eq!(create_or_update(&client, &latest).await.unwrap(), Change::Updated);
+        assert_eq!(create_or_update(&client, &latest).await.unwrap(), Change::Unchanged);
         let found = show(&client, "digest").await.unwrap();
         assert!(!found.paused && found.note == "the first week is ready", "{found:?}");
     }
@@ -125,8 +125,8 @@ async fn setup_creates_it_paused_and_changes_it_in_place() {
 
     pause(&client, "digest", "").await.unwrap();
     shown(&client, "the pause", |shown| shown.paused).await;
-    changed.cron = "0 9 * * WED".to_owned();
-    assert_eq!(create_or_update(&client, &changed).await.unwrap(), Change::Updated);
+    latest.cron = "0 9 * * WED".to_owned();
+    assert_eq!(create_or_update(&client, &latest).await.unwrap(), Change::Updated);
     assert!(show(&client, "digest").await.unwrap().paused, "an update has resumed it");
 }
 

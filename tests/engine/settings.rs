@@ -108,3 +108,68 @@ async fn an_address_that_is_none_is_refused_before_anything_is_tried() {
     assert!(matches!(error, EngineError::Settings { .. }), "{text}");
     assert!(text.contains("\"temporal\"") && text.contains("host:port"), "{text}");
 }
+
+/// The variable that turns the next test into a process with an environment of its own.
+const CONNECT: &str = "DIGESTD_TEST_CONNECT";
+
+#[tokio::test]
+async fn connects_when_asked_to() {
+    let Ok(address) = std::env::var(CONNECT) else { return };
+    let address = match address.as_str() {
+        "the environment" => Address::Environment,
+        given => Address::Given(given.to_owned()),
+    };
+    let target = Target { address, namespace: None, ..given("") };
+    match connect(&target).await {
+        Ok(client) => println!("\nconnected to {:?}", client.options().namespace),
+        Err(error) => println!("\nnot connected: {error}"),
+    }
+}
+
+/// What a process with these variables comes back with.
+fn connected(address: &str, variables: &[(&str, &str)]) -> String {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TEMPORAL_") {
+            command.env_remove(name);
+        }
+    }
+    let output = command
+        .args(["--exact", "engine::settings::connects_when_asked_to", "--nocapture"])
+        .env(CONNECT, address)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().find(|line| line.contains("connected")).unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_environment_and_its_profiles_are_followed_where_the_configuration_is_silent() {
+    let Some(server) = server(None, true).await else { return };
+    let address = server.address().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("temporal.toml");
+    let profiles = format!(
+        "[profile.default]\naddress = \"{address}\"\n[profile.cloud]\naddress = \"{address}\"\n\
+         namespace = \"shop-prod\"\n"
+    );
+    std::fs::write(&file, profiles).unwrap();
+    let file = file.to_str().unwrap();
+
+    let by = |variables: &[(&str, &str)]| connected("the environment", variables);
+    let default = "connected to \"default\"";
+    assert_eq!(by(&[("TEMPORAL_ADDRESS", &address)]), default);
+    assert_eq!(by(&[("TEMPORAL_CONFIG_FILE", file)]), default);
+    let cloud = by(&[("TEMPORAL_CONFIG_FILE", file), ("TEMPORAL_PROFILE", "cloud")]);
+    assert!(cloud.contains("has no namespace \"shop-prod\""), "{cloud}");
+    let unknown = by(&[("TEMPORAL_CONFIG_FILE", file), ("TEMPORAL_PROFILE", "clouds")]);
+    assert!(unknown.contains("unusable") && unknown.contains("clouds"), "{unknown}");
+
+    // A server that the configuration names gets the variables' credentials and none from a profile.
+    let elsewhere =
+        connected(&address, &[("TEMPORAL_CONFIG_FILE", file), ("TEMPORAL_PROFILE", "cloud")]);
+    assert_eq!(elsewhere, default);
+    let with_key = connected(&address, &[("TEMPORAL_API_KEY", "s3cret")]);
+    assert!(with_key.contains("TLS is on") && !with_key.contains("s3cret"), "{with_key}");
+}

@@ -159,7 +159,7 @@ impl Search {
             Some(path) => match usable(&path, Place::Path).await {
                 Ok(binary) => return Ok(binary),
                 Err(reason) => {
-                    tried.push(format!("{} is on the PATH, and {reason}", path.display()))
+                    tried.push(format!("{} is on the PATH, and {reason}", path.display()));
                 }
             },
         }

