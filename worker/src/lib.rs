@@ -5,3 +5,6 @@ pub mod commands;
 pub mod config;
 pub mod output;
 pub mod table;
+//! digestd: one digest per customer and period, on top of Temporal.
+
+pub mod engine;
