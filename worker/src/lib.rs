@@ -3,8 +3,6 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod engine;
 pub mod output;
 pub mod table;
-//! digestd: one digest per customer and period, on top of Temporal.
-
-pub mod engine;
