@@ -1,5 +1,7 @@
 //! The binary as a person or a script meets it: texts, streams and exit codes.
 
+#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
