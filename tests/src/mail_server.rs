@@ -3,9 +3,11 @@
 
 use crate::absent::absent;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -107,11 +109,11 @@ impl Drop for MailServer {
     }
 }
 
-/// A running smtp-sink on a loopback port of its own, which dumps every message whose end of data it
+/// A running smtp-sink on a loopback address of its own, which dumps every message whose end of data it
 /// read.
 pub struct SmtpSink {
     child: Child,
-    port: u16,
+    address: SocketAddr,
     folder: TempDir,
 }
 
@@ -129,14 +131,19 @@ impl SmtpSink {
 
     fn run(mut command: Command, options: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().ok()?;
-        // It refuses to stay root, so whoever it becomes must be able to write here.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        // It does not stay root, so whoever it becomes must be able to write here.
+        let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).ok()?;
-        let port = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+        if std::fs::metadata(folder.path()).ok()?.uid() == 0 {
+            command.args(["-u", "nobody"]);
+        }
+        // It takes no socket from us, so the port is free for a moment; on an address that nobody
+        // else uses, nobody else can take it meanwhile.
+        let address = TcpListener::bind((own_address(), 0)).ok()?.local_addr().ok()?;
         let child = command
-            .args(["-u", "nobody", "-4", "-d", "%M."])
+            .args(["-4", "-d", "%M."])
             .args(options)
-            .arg(format!("127.0.0.1:{port}"))
+            .arg(address.to_string())
             .arg("100")
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -144,8 +151,7 @@ impl SmtpSink {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        let sink = Self { child, port, folder };
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let sink = Self { child, address, folder };
         let give_up = Instant::now() + PATIENCE;
         while TcpStream::connect(address).is_err() {
             if Instant::now() > give_up {
@@ -159,7 +165,7 @@ impl SmtpSink {
     /// The URL to put into `provider.url`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("smtp://127.0.0.1:{}", self.port)
+        format!("smtp://{}", self.address)
     }
 
     /// The messages dumped up to now, each behind a few lines about its envelope.
@@ -174,6 +180,13 @@ impl Drop for SmtpSink {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// A loopback address that only this process uses, another one each time.
+fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high | 0x80, low, COUNT.fetch_add(1, Ordering::Relaxed).max(1))
 }
 
 /// A Python that has aiosmtpd: the one in the target folder, or the machine's.

@@ -114,7 +114,7 @@ async fn check(scripts: Vec<Script>, count: usize, tls: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn a_no_means_nothing_stored_and_a_yes_exactly_one(
