@@ -138,11 +138,12 @@ pub async fn create_or_update(client: &Client, weekly: &Weekly) -> Result<Change
             return Ok(change);
         }
         let state = described.schedule.and_then(|current| current.state);
-        if update(client, &id, weekly, state, described.conflict_token).await? {
+        let token = described.conflict_token;
+        if update(client, &id, weekly, state, token.clone()).await? {
             if change == Change::Unchanged {
                 change = Change::Updated;
             }
-            until_as_wanted(client, &id, weekly).await?;
+            until_as_wanted(client, &id, weekly, &token).await?;
         }
     }
     match describe(client, &id).await? {
@@ -238,12 +239,18 @@ async fn update(
 }
 
 /// Waits until an accepted update reads back: the server may apply it a moment later, and drops it
-/// without a word when the conflict token is out of date by then.
-async fn until_as_wanted(client: &Client, id: &str, weekly: &Weekly) -> Result<(), EngineError> {
+/// without a word when the conflict token is out of date by then. Another token and other content mean
+/// that somebody else's change came first.
+async fn until_as_wanted(
+    client: &Client,
+    id: &str,
+    weekly: &Weekly,
+    sent_with: &[u8],
+) -> Result<(), EngineError> {
     let begun = Instant::now();
     while begun.elapsed() < READ_BACK_TIMEOUT {
         match describe(client, id).await? {
-            Some(found) if !is_as_wanted(&found, weekly) => {}
+            Some(found) if found.conflict_token == sent_with && !is_as_wanted(&found, weekly) => {}
             _ => return Ok(()),
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
