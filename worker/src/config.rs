@@ -22,7 +22,7 @@ pub use sending::{
 };
 pub use tables::{Campaign, Channel, Engine, Http, Ledger, Message, Source, WhenEmpty};
 
-use digest_workflows::operation::Rules;
+use digest_workflows::operation::{Breakers, Rules};
 use digest_workflows::operation::policy::{Timeouts, UnknownRules};
 use reader::{Lines, Reader};
 use std::io::ErrorKind;
@@ -146,6 +146,10 @@ impl Config {
                 timeout: self.provider.timeout,
                 lease: self.provider.lease,
                 settle: self.provider.settle,
+            },
+            breakers: Breakers {
+                identical_schema_failures: self.hold.identical_schema_failures,
+                unknowns_in_a_row: self.hold.unknowns_in_a_row,
             },
         }
     }
