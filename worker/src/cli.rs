@@ -44,6 +44,11 @@ pub struct Cli {
 )]
 pub enum Command {
     Init(operate::InitArgs),
+    Setup(operate::SetupArgs),
+    Worker(operate::WorkerArgs),
+    Run(operate::RunArgs),
+    Status(read::StatusArgs),
+    Show(read::ShowArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

@@ -22,8 +22,8 @@ pub use sending::{
 };
 pub use tables::{Campaign, Channel, Engine, Http, Ledger, Message, Source, WhenEmpty};
 
-use digest_workflows::operation::{Breakers, Rules};
 use digest_workflows::operation::policy::{Timeouts, UnknownRules};
+use digest_workflows::operation::{Breakers, Rules};
 use reader::{Lines, Reader};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ impl Config {
                 .with("message", |table| Message::read(table, folder, campaign.channel, has_rows)),
             source,
             campaign,
-            provider: root.with("provider", Provider::read),
+            provider: root.with("provider", |table| Provider::read(table, folder)),
             sandbox: root.table("sandbox").raw(),
             dispatch: root.with("dispatch", Dispatch::read),
             worker: root.with("worker", Worker::read),

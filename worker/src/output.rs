@@ -15,12 +15,35 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
+/// Says something beside the result, on standard error.
+///
+/// # Errors
+/// What the system says when it cannot be written.
+pub fn say(text: &str) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "{text}")
+}
+
 /// Prints a result as JSON, indented, with its keys in the order of the type.
 ///
 /// # Errors
 /// What the system says when it cannot be written.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
+}
+
+/// Sends the log to standard error: `DIGESTD_LOG` filters (`info` by default, with the engine's own
+/// messages from `warn` on), and `DIGESTD_LOG_FORMAT=json` writes a JSON object a line.
+pub fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DIGESTD_LOG").unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new("warn,digestd=info,digest_activities=info")
+    });
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A second subscriber is refused, and the first stays.
+    if std::env::var("DIGESTD_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        let _ = log.json().try_init();
+    } else {
+        let _ = log.with_ansi(colours(&io::stderr())).with_target(false).try_init();
+    }
 }
 
 /// Prints why a command failed, with its causes, on standard error.

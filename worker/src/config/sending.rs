@@ -8,6 +8,7 @@ use digest_workflows::operation::policy::UnknownRules;
 use digest_workflows::operation::{FailureClass, RetryPolicy, Rules};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use url::{Host, Url};
 
 /// `[provider]`: who delivers.
@@ -26,6 +27,10 @@ pub struct Provider {
     pub lease: SignedDuration,
     /// How long after the lease "not delivered" is not yet acted on.
     pub settle: SignedDuration,
+    /// SMTP: a PEM file of certificate authorities that are trusted beside the platform's own.
+    pub ca_file: Option<PathBuf>,
+    /// SMTP: what EHLO says; by default the address that the connection comes from.
+    pub ehlo_name: Option<String>,
 }
 
 /// The adapters.
@@ -89,7 +94,7 @@ impl ProviderKind {
 }
 
 impl Provider {
-    pub(super) fn read(section: &mut Section<'_>) -> Self {
+    pub(super) fn read(section: &mut Section<'_>, folder: &Path) -> Self {
         let kinds = ProviderKind::ALL.map(|kind| (kind.name(), kind));
         if !section.has("kind") {
             section.refuse("kind", "this is missing; it says who delivers, such as \"smtp\"");
@@ -102,6 +107,8 @@ impl Provider {
             timeout: section.or("timeout", SignedDuration::from_secs(30)),
             lease: section.or("lease", SignedDuration::from_mins(15)),
             settle: section.or("settle", kind.unwrap_or(ProviderKind::Smtp).default_settle()),
+            ca_file: section.optional::<String>("ca_file").map(|path| folder.join(path)),
+            ehlo_name: section.optional("ehlo_name"),
         };
         if provider.rate_per_second <= 0.0 || provider.rate_per_second > 10_000.0 {
             let rate = provider.rate_per_second;
