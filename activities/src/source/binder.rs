@@ -7,7 +7,7 @@
 //! instant is the text that its own functions write, `2026-10-12 09:00:00` in UTC.
 
 use super::customer::{CustomerId, IdType};
-use super::database::{Bind, Bound};
+use super::session::{Bind, Bound};
 use super::statement::{Dialect, Parameter, Statement};
 use digest_workflows::operation::key::OperationKey;
 use digest_workflows::operation::period::Period;
