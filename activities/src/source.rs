@@ -20,7 +20,9 @@ mod customer;
 mod database;
 mod error;
 mod postgres;
+mod scanner;
 mod selection;
+mod session;
 mod sqlite;
 mod statement;
 
@@ -31,10 +33,11 @@ pub use statement::{Dialect, Parameter, StatementError};
 
 use check::unsuitable;
 use customer::IdColumn;
-use database::{Bound, Database};
+use database::Database;
 use digest_workflows::operation::key::OperationKey;
 use digest_workflows::operation::period::Period;
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use session::Bound;
 use statement::Statement;
 use std::collections::{HashMap, HashSet};
 use std::fmt;

@@ -7,13 +7,19 @@
 //! instant is the text that its own functions write, `2026-10-12 09:00:00` in UTC.
 
 use super::customer::{CustomerId, IdType};
-use super::database::{Bind, Bound};
+use super::session::{Bind, Bound};
 use super::statement::{Dialect, Parameter, Statement};
 use digest_workflows::operation::key::OperationKey;
 use digest_workflows::operation::period::Period;
 use jiff::Timestamp;
 
 /// What a run binds to the named parameters. Those of one operation come from its key.
+///
+/// Instants are in UTC. On PostgreSQL they compare with `timestamptz`, `timestamp` and `date`
+/// columns. On SQLite they are texts like `2026-10-12 09:00:00` (a fraction only where there is one),
+/// which compare with what `current_timestamp` and `datetime()` write. A column of ISO texts with a
+/// `T` is compared as `created_at >= strftime('%Y-%m-%dT%H:%M:%SZ', :period_start)`, one of seconds
+/// since 1970 as `created_at >= unixepoch(:period_start)`; both can use an index.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters<'a> {
     /// `:campaign`.

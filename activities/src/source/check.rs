@@ -2,8 +2,8 @@
 
 use super::binder::Parameters;
 use super::customer::{CustomerId, ID_COLUMN, IdColumn, IdType};
-use super::database::{Column, Session};
 use super::error::{Query, SourceError};
+use super::session::{Column, Session};
 use super::statement::{Dialect, Parameter, Statement};
 use super::{CONSENT_SECONDS, SELECTION_SECONDS, Source, within};
 use digest_workflows::operation::key::OperationKey;

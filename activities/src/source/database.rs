@@ -1,19 +1,13 @@
-//! Connections to the source, and one transaction on either database.
-//!
-//! Every statement runs in a transaction that cannot write, except for the cleanup's.
+//! Connections to the source. Every statement runs in a transaction that cannot write, except for
+//! the cleanup's.
 
-use super::customer::{Data, IdType};
 use super::error::{self, Query, SourceError};
+use super::session::{Session, Transacting};
 use super::statement::Dialect;
-use super::{postgres, sqlite};
-use futures::TryStreamExt;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
-use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, Executor, Postgres, Sqlite, Statement as _,
-    Transaction,
-};
-use std::sync::Arc;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use url::Url;
 
@@ -28,36 +22,22 @@ const SQLITE_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// SQLite: virtual machine instructions between two looks at the deadline, well under 1 ms.
 const SQLITE_DEADLINE_OPS: i32 = 10_000;
 
-/// A value bound to a statement; its type is in the statement's text.
-pub(super) enum Bind {
-    Integer(i64),
-    Text(String),
-}
-
-/// A statement with its binds, in order.
-pub(super) struct Bound {
-    pub(super) sql: String,
-    pub(super) binds: Vec<Bind>,
-}
-
-/// One column of a query.
-pub(super) struct Column {
-    pub(super) name: String,
-    /// How to read it from the query called `c`; else why it cannot be carried.
-    pub(super) read: Result<String, String>,
-    /// The type it has as an id, if the database declares one that fits.
-    pub(super) id: Option<IdType>,
-}
-
-/// The source's connections, made when they are first needed.
+/// The source's connections, made when they are first needed: the pools want a runtime around them,
+/// which whoever only checks a configuration's text may not have.
 pub(super) struct Database {
     name: Arc<str>,
-    pools: Pools,
+    options: Options,
+    pools: OnceLock<Pools>,
+}
+
+enum Options {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
 }
 
 enum Pools {
     Sqlite { readers: SqlitePool, writers: SqlitePool },
-    Postgres { pool: PgPool, options: Box<PgConnectOptions> },
+    Postgres(PgPool),
 }
 
 impl Database {
@@ -71,10 +51,11 @@ impl Database {
                 Ok(Self::sqlite(&options))
             }
             Some("postgres" | "postgresql") => {
-                let parsed = Url::parse(url).ok();
+                let parsed = Url::parse(url).ok().filter(|parsed| is_whole(url, parsed));
                 let options = parsed.and_then(|url| PgConnectOptions::from_url(&url).ok());
-                let options =
-                    options.ok_or_else(|| unusable("write postgres://user@host:5432/database"))?;
+                let options = options.ok_or_else(|| {
+                    unusable("write postgres://user@host:5432/database, and / ? # @ in a password as %2F %3F %23 %40")
+                })?;
                 Ok(Self::postgres(options.disable_statement_logging()))
             }
             Some(scheme @ ("mysql" | "mariadb")) => Err(SourceError::Url(format!(
@@ -92,15 +73,7 @@ impl Database {
             .busy_timeout(SQLITE_BUSY_TIMEOUT)
             .disable_statement_logging();
         let name = options.get_filename().display().to_string().into();
-        let pool = |connections, options| {
-            SqlitePoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(CONNECT_TIMEOUT)
-                .connect_lazy_with(options)
-        };
-        let readers = pool(READERS_MAX, options.clone().pragma("query_only", "on"));
-        let writers = pool(SQLITE_WRITERS_MAX, options);
-        Self { name, pools: Pools::Sqlite { readers, writers } }
+        Self { name, options: Options::Sqlite(Box::new(options)), pools: OnceLock::new() }
     }
 
     fn postgres(options: PgConnectOptions) -> Self {
@@ -109,11 +82,34 @@ impl Database {
             Some(socket) => format!("{database} at {}", socket.display()),
             None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
         };
-        let pool = PgPoolOptions::new()
-            .max_connections(READERS_MAX)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .connect_lazy_with(options.clone());
-        Self { name: name.into(), pools: Pools::Postgres { pool, options: Box::new(options) } }
+        Self {
+            name: name.into(),
+            options: Options::Postgres(Box::new(options)),
+            pools: OnceLock::new(),
+        }
+    }
+
+    fn pools(&self) -> &Pools {
+        self.pools.get_or_init(|| match &self.options {
+            Options::Sqlite(options) => {
+                let pool = |connections, options| {
+                    SqlitePoolOptions::new()
+                        .max_connections(connections)
+                        .acquire_timeout(CONNECT_TIMEOUT)
+                        .connect_lazy_with(options)
+                };
+                Pools::Sqlite {
+                    readers: pool(READERS_MAX, options.as_ref().clone().pragma("query_only", "on")),
+                    writers: pool(SQLITE_WRITERS_MAX, options.as_ref().clone()),
+                }
+            }
+            Options::Postgres(options) => Pools::Postgres(
+                PgPoolOptions::new()
+                    .max_connections(READERS_MAX)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .connect_lazy_with(options.as_ref().clone()),
+            ),
+        })
     }
 
     /// The database's name: host and database, or file. Nothing of user or password.
@@ -122,9 +118,9 @@ impl Database {
     }
 
     pub(super) fn dialect(&self) -> Dialect {
-        match self.pools {
-            Pools::Sqlite { .. } => Dialect::Sqlite,
-            Pools::Postgres { .. } => Dialect::Postgres,
+        match self.options {
+            Options::Sqlite(_) => Dialect::Sqlite,
+            Options::Postgres(_) => Dialect::Postgres,
         }
     }
 
@@ -132,9 +128,11 @@ impl Database {
     /// that time is over, it says why there is none.
     pub(super) async fn probe(&self) -> Result<(), SourceError> {
         let probe = async {
-            match &self.pools {
-                Pools::Sqlite { readers, .. } => readers.acquire().await.map(drop),
-                Pools::Postgres { options, .. } => {
+            match &self.options {
+                Options::Sqlite(options) => {
+                    SqliteConnection::connect_with(options).await?.close().await
+                }
+                Options::Postgres(options) => {
                     PgConnection::connect_with(options).await?.close().await
                 }
             }
@@ -162,16 +160,16 @@ impl Database {
         seconds: u64,
         access: Access,
     ) -> Result<Session, SourceError> {
-        let inner = match &self.pools {
+        let inner = match self.pools() {
             Pools::Sqlite { readers, writers } => {
                 let (pool, begin) = match access {
                     Access::Read => (readers, "begin"),
                     // A transaction that begins by reading could not wait for the write lock.
                     Access::Write => (writers, "begin immediate"),
                 };
-                begin_sqlite(pool, begin, seconds).await.map(Inner::Sqlite)
+                begin_sqlite(pool, begin, seconds).await.map(Transacting::Sqlite)
             }
-            Pools::Postgres { pool, .. } => {
+            Pools::Postgres(pool) => {
                 let mode = match access {
                     Access::Read => "isolation level repeatable read, read only",
                     Access::Write => "isolation level read committed, read write",
@@ -180,14 +178,24 @@ impl Database {
                 let begin = format!(
                     "begin {mode}; set local statement_timeout = '{seconds}s'; set local time zone 'UTC'"
                 );
-                pool.begin_with(AssertSqlSafe(begin)).await.map(Inner::Postgres)
+                pool.begin_with(AssertSqlSafe(begin)).await.map(Transacting::Postgres)
             }
         };
         match inner {
-            Ok(inner) => Ok(Session { name: self.name.clone(), query, seconds, inner }),
+            Ok(inner) => Ok(Session::new(self.name.clone(), query, seconds, inner)),
             Err(error) => Err(error::beginning(&self.name, query, seconds, &error)),
         }
     }
+}
+
+/// Whether `parsed` has a host, and no password strayed into what comes after it: a `/` or `#` in one
+/// ends the host early, and the rest would be taken, and shown, for the database's name.
+fn is_whole(url: &str, parsed: &Url) -> bool {
+    let strayed = |part: Option<&str>| part.is_some_and(|part| part.contains('@'));
+    url.contains("://")
+        && !strayed(Some(parsed.path()))
+        && !strayed(parsed.query())
+        && !strayed(parsed.fragment())
 }
 
 #[derive(Clone, Copy)]
@@ -210,193 +218,4 @@ async fn begin_sqlite(
         .await?
         .set_progress_handler(SQLITE_DEADLINE_OPS, move || Instant::now() < deadline);
     Ok(transaction)
-}
-
-/// One transaction. Dropped, it is rolled back.
-pub(super) struct Session {
-    name: Arc<str>,
-    query: Query,
-    seconds: u64,
-    inner: Inner,
-}
-
-enum Inner {
-    Sqlite(Transaction<'static, Sqlite>),
-    Postgres(Transaction<'static, Postgres>),
-}
-
-impl Session {
-    fn error(&self, error: &sqlx::Error) -> SourceError {
-        error::running(&self.name, self.query, self.seconds, error)
-    }
-
-    fn value_error(&self, reason: String) -> SourceError {
-        SourceError::Value { query: self.query, reason }
-    }
-
-    /// The columns of `sql`, as they are now: a statement prepared earlier may be out of date, so
-    /// none is kept (and a pooler between us and the server has none to mix up).
-    pub(super) async fn columns(&mut self, sql: String) -> Result<Vec<Column>, SourceError> {
-        let sql = AssertSqlSafe(sql);
-        let columns = match &mut self.inner {
-            Inner::Sqlite(transaction) => describe_sqlite(transaction, sql).await,
-            Inner::Postgres(transaction) => describe_postgres(transaction, sql).await,
-        };
-        columns.map_err(|error| self.error(&error))
-    }
-
-    /// Has the database plan the statement without running it: what it finds are wrong names and
-    /// types and missing permissions.
-    pub(super) async fn explain(&mut self, bound: Bound) -> Result<(), SourceError> {
-        let sql = format!("explain {}", bound.sql);
-        self.execute(Bound { sql, ..bound }).await.map(drop)
-    }
-
-    /// The number in the first column of the only row.
-    pub(super) async fn number(&mut self, bound: Bound) -> Result<u64, SourceError> {
-        let number: Result<i64, _> = match &mut self.inner {
-            Inner::Sqlite(transaction) => {
-                let query = sqlite::bind(bound);
-                query.try_map(|row| sqlite::number(&row)).fetch_one(&mut **transaction).await
-            }
-            Inner::Postgres(transaction) => {
-                let query = postgres::bind(bound);
-                query.try_map(|row| postgres::number(&row)).fetch_one(&mut **transaction).await
-            }
-        };
-        number.map(|number| u64::try_from(number).unwrap_or(0)).map_err(|error| self.error(&error))
-    }
-
-    /// The text in the first column of the first row.
-    pub(super) async fn text(&mut self, bound: Bound) -> Result<Option<String>, SourceError> {
-        let text = match &mut self.inner {
-            Inner::Sqlite(transaction) => {
-                let query = sqlite::bind(bound);
-                query.try_map(|row| sqlite::text(&row)).fetch_optional(&mut **transaction).await
-            }
-            Inner::Postgres(transaction) => {
-                let query = postgres::bind(bound);
-                query.try_map(|row| postgres::text(&row)).fetch_optional(&mut **transaction).await
-            }
-        };
-        text.map(Option::flatten).map_err(|error| self.error(&error))
-    }
-
-    /// Whether there is a row whose first value is neither null nor false nor 0.
-    pub(super) async fn affirms(&mut self, bound: Bound) -> Result<bool, SourceError> {
-        let row = match &mut self.inner {
-            Inner::Sqlite(transaction) => {
-                let row = sqlite::bind(bound).fetch_optional(&mut **transaction).await;
-                row.map(|row| row.as_ref().is_some_and(sqlite::affirms))
-            }
-            Inner::Postgres(transaction) => {
-                let row = postgres::bind(bound).fetch_optional(&mut **transaction).await;
-                row.map(|row| row.as_ref().is_some_and(postgres::affirms))
-            }
-        };
-        row.map_err(|error| self.error(&error))
-    }
-
-    /// Hands each row to `take`, read as `columns` say; the statement selects exactly these.
-    pub(super) async fn each(
-        &mut self,
-        bound: Bound,
-        columns: &[Column],
-        mut take: impl FnMut(Data) + Send,
-    ) -> Result<(), SourceError> {
-        // The stream borrows the transaction, so errors are turned into ours after it.
-        let mut unreadable = None;
-        let result = match &mut self.inner {
-            Inner::Sqlite(transaction) => {
-                let mut rows = sqlite::bind(bound).fetch(&mut **transaction);
-                loop {
-                    match rows.try_next().await {
-                        Ok(Some(row)) => match sqlite::data(&row) {
-                            Ok(data) => take(data),
-                            Err(reason) => {
-                                unreadable = Some(reason);
-                                break Ok(());
-                            }
-                        },
-                        Ok(None) => break Ok(()),
-                        Err(error) => break Err(error),
-                    }
-                }
-            }
-            Inner::Postgres(transaction) => {
-                let mut rows = postgres::bind(bound).fetch(&mut **transaction);
-                loop {
-                    match rows.try_next().await {
-                        Ok(Some(row)) => match postgres::data(&row, columns) {
-                            Ok(data) => take(data),
-                            Err(reason) => {
-                                unreadable = Some(reason);
-                                break Ok(());
-                            }
-                        },
-                        Ok(None) => break Ok(()),
-                        Err(error) => break Err(error),
-                    }
-                }
-            }
-        };
-        match (unreadable, result) {
-            (Some(reason), _) => Err(self.value_error(reason)),
-            (None, Err(error)) => Err(self.error(&error)),
-            (None, Ok(())) => Ok(()),
-        }
-    }
-
-    /// Runs the statement; the rows it touched.
-    pub(super) async fn execute(&mut self, bound: Bound) -> Result<u64, SourceError> {
-        let touched = match &mut self.inner {
-            Inner::Sqlite(transaction) => {
-                let done = sqlite::bind(bound).execute(&mut **transaction).await;
-                done.map(|done| done.rows_affected())
-            }
-            Inner::Postgres(transaction) => {
-                let done = postgres::bind(bound).execute(&mut **transaction).await;
-                done.map(|done| done.rows_affected())
-            }
-        };
-        touched.map_err(|error| self.error(&error))
-    }
-
-    /// Ends the transaction and keeps what it changed.
-    pub(super) async fn commit(self) -> Result<(), SourceError> {
-        let Self { name, query, seconds, inner } = self;
-        let done = match inner {
-            Inner::Sqlite(transaction) => transaction.commit().await,
-            Inner::Postgres(transaction) => transaction.commit().await,
-        };
-        done.map_err(|error| error::running(&name, query, seconds, &error))
-    }
-
-    /// Ends the transaction and undoes what it changed.
-    pub(super) async fn rollback(self) -> Result<(), SourceError> {
-        let Self { name, query, seconds, inner } = self;
-        let done = match inner {
-            Inner::Sqlite(transaction) => transaction.rollback().await,
-            Inner::Postgres(transaction) => transaction.rollback().await,
-        };
-        done.map_err(|error| error::running(&name, query, seconds, &error))
-    }
-}
-
-async fn describe_sqlite(
-    transaction: &mut Transaction<'static, Sqlite>,
-    sql: AssertSqlSafe<String>,
-) -> Result<Vec<Column>, sqlx::Error> {
-    let statement = (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await?;
-    transaction.clear_cached_statements().await?;
-    Ok(statement.columns().iter().map(sqlite::column).collect())
-}
-
-async fn describe_postgres(
-    transaction: &mut Transaction<'static, Postgres>,
-    sql: AssertSqlSafe<String>,
-) -> Result<Vec<Column>, sqlx::Error> {
-    let statement = (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await?;
-    transaction.clear_cached_statements().await?;
-    Ok(statement.columns().iter().map(postgres::column).collect())
 }

@@ -5,7 +5,7 @@
 //! digits; inside `json` and `jsonb` a number is what JSON says, a float.
 
 use super::customer::{Data, IdType};
-use super::database::{Bind, Bound, Column};
+use super::session::{Bind, Bound, Column};
 use serde_json::Value;
 use sqlx::postgres::{PgArguments, PgColumn, PgRow, PgTypeInfo, PgTypeKind};
 use sqlx::query::Query;

@@ -3,8 +3,8 @@
 use super::binder::{Binder, Parameters};
 use super::check::usable_columns;
 use super::customer::{CustomerId, Data, FaultReason, Group, IdColumn, IdType, Page};
-use super::database::{Bound, Column, Session};
 use super::error::{Query, SourceError};
+use super::session::{Bound, Column, Session};
 use super::statement::{Dialect, Statement};
 use super::{ROWS_MAX, SELECTION_SECONDS, Source};
 use digest_workflows::operation::key::OperationKey;

@@ -5,7 +5,7 @@
 //! kept as `real` is a float, and `printf('%.2f', price) as price` gives it its digits back.
 
 use super::customer::{Data, ID_COLUMN, IdType};
-use super::database::{Bind, Bound, Column};
+use super::session::{Bind, Bound, Column};
 use serde_json::{Number, Value};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteColumn, SqliteRow, SqliteValueRef};
@@ -41,8 +41,10 @@ pub(super) fn text(row: &SqliteRow) -> Result<Option<String>, sqlx::Error> {
 /// See `Session::affirms`.
 pub(super) fn affirms(row: &SqliteRow) -> bool {
     let Ok(value) = row.try_get_raw(0) else { return false };
+    if value.is_null() {
+        return false;
+    }
     match value.type_info().name() {
-        "NULL" => false,
         "INTEGER" => row.try_get_unchecked::<i64, _>(0).is_ok_and(|value| value != 0),
         _ => true,
     }
@@ -63,11 +65,14 @@ fn json(value: SqliteValueRef<'_>, column: &SqliteColumn) -> Result<Value, Strin
     let name = column.name();
     // An id keeps its type, whatever its column declares.
     let declared = if name == ID_COLUMN { "" } else { column.type_info().name() };
+    if value.is_null() {
+        // Its type would be the column's.
+        return Ok(Value::Null);
+    }
     let kind = value.type_info().name().to_owned();
     let unreadable =
         |_| format!("column {name:?} holds text that is not UTF-8; convert it in the query");
     Ok(match kind.as_str() {
-        "NULL" => Value::Null,
         "INTEGER" => match <i64 as sqlx::Decode<Sqlite>>::decode(value).map_err(unreadable)? {
             flag @ (0 | 1) if declared == "BOOLEAN" => Value::Bool(flag == 1),
             number => Value::Number(number.into()),
