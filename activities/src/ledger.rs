@@ -30,24 +30,15 @@ pub use selection::{FreezePage, Page, Selected};
 pub use setup::{Setup, ddl, grants};
 
 use database::Database;
+pub use digest_workflows::activities::LedgerRef;
 use digest_workflows::operation::CannotBegin;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 /// A connected ledger.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     db: Database,
     identity: LedgerRef,
-}
-
-/// Which ledger this is. Workflow inputs carry it, and an activity on another ledger refuses.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct LedgerRef {
-    /// Drawn once, when the ledger was set up.
-    pub id: String,
-    /// Raised by every `digestd setup --after-restore`.
-    pub epoch: i64,
 }
 
 /// What can go wrong with the ledger. Whatever it is, nothing is sent.
@@ -157,7 +148,7 @@ impl From<serde_json::Error> for LedgerError {
 #[derive(Clone, Debug)]
 pub enum BeginAnswer {
     /// The attempt is ours and may hand over until its lease ends.
-    Begun(Begun),
+    Begun(Box<Begun>),
     /// It may not begin; the operation is as it was.
     Cannot(CannotBegin),
 }

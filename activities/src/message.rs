@@ -1,58 +1,112 @@
 //! Rendering: the user's templates and one operation's frozen data become one frozen message, whose
 //! bytes are built once, stored, and sent by every attempt.
+//!
+//! Rendering is a pure function of the templates (read once, at [`Templates::load`]) and of
+//! [`RenderInput`]: no clock, no randomness, no file is read while rendering. What comes out holds
+//! exactly one recipient and exactly the headers listed at [`FrozenMessage::headers`], whatever the
+//! data contains; a message that cannot be built so is a failure, whose code names template and
+//! line and never quotes data.
 
+mod address;
+mod load;
+mod mime;
+mod templates;
+mod unsubscribe;
+
+pub use crate::redacted::Redacted;
+pub use load::TemplateError;
+pub use templates::{RESERVED_NAMES, Templates};
+pub use unsubscribe::{UNSUBSCRIBE_SECRET_VARIABLE, UnsubscribeSecret};
+
+use digest_workflows::operation::OperationKey;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::path::PathBuf;
 
-/// A value that is private: an address, a name, content. It shows as `‹redacted›` wherever it might
-/// be printed, and is read only through [`Redacted::reveal`].
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Redacted<T>(T);
+/// A finished message may have this many bytes, as providers commonly allow; a larger one fails
+/// with class `schema`.
+pub const MESSAGE_BYTES_MAX: usize = 10_000_000;
 
-impl<T> Redacted<T> {
-    /// Wraps a private value.
-    pub const fn new(value: T) -> Self {
-        Self(value)
-    }
+/// A subject, or a rendered `from`, may have this many characters.
+pub const HEADER_CHARS_MAX: usize = 2_000;
 
-    /// The private value, for the few places that really need it.
-    pub const fn reveal(&self) -> &T {
-        &self.0
-    }
+/// The table `[message]` of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MessageSettings {
+    /// The `From` mailbox, such as `Shop <digest@shop.example>`; a template.
+    pub from: String,
+    /// The subject's template file. Paths are relative to the configuration file.
+    pub subject: PathBuf,
+    /// The plain text part's template file.
+    pub text: PathBuf,
+    /// The HTML part's template file; without it the message is plain text only.
+    #[serde(default)]
+    pub html: Option<PathBuf>,
+    /// Where a customer unsubscribes; a template. An https URL gets one-click headers (RFC 8058).
+    #[serde(default)]
+    pub unsubscribe_url: Option<String>,
+    /// What happens to a customer without rows.
+    #[serde(default)]
+    pub when_empty: WhenEmpty,
 }
 
-impl<T> fmt::Debug for Redacted<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("‹redacted›")
-    }
+/// What happens to a customer without rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenEmpty {
+    /// Nothing is sent: the operation ends suppressed, "nothing to send".
+    #[default]
+    Skip,
+    /// The message is rendered and sent with an empty `rows`.
+    Send,
 }
 
-impl<T> fmt::Display for Redacted<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("‹redacted›")
-    }
+/// One operation's frozen data, all that rendering depends on besides the templates.
+#[derive(Clone, Copy)]
+pub struct RenderInput<'a> {
+    /// The operation; names period, campaign and customer, and becomes the `Message-ID`.
+    pub key: &'a OperationKey,
+    /// The frozen row of `customers`: every column by its name, `customer_id` and `address` among
+    /// them. Exact decimals are strings.
+    pub customer: &'a serde_json::Map<String, serde_json::Value>,
+    /// The frozen rows of this customer, in the order of the selection.
+    pub rows: &'a [serde_json::Value],
+    /// When the selection was frozen; becomes the `Date` header.
+    pub selected_at: Timestamp,
+}
+
+/// What rendering came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rendered {
+    /// The message to send.
+    Message(Box<FrozenMessage>),
+    /// The customer has no rows, and [`WhenEmpty::Skip`] holds.
+    NothingToSend,
 }
 
 /// A message as it is stored in the ledger and sent by every attempt, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenMessage {
-    /// The one envelope recipient.
+    /// The one envelope recipient: a bare ASCII address, an international domain in its A-labels.
     pub recipient: Redacted<String>,
     /// The envelope sender: the bare address of `from`.
     pub sender: String,
-    /// The `From` header's value.
+    /// The `From` header's value, unencoded: `Shop <digest@shop.example>`.
     pub from: String,
-    /// The subject, unfolded and unencoded.
+    /// The subject, unfolded and unencoded: one line, no control characters, never empty.
     pub subject: Redacted<String>,
-    /// The plain text part.
+    /// The plain text part; lines end with LF, and so does the last.
     pub text: Redacted<String>,
-    /// The HTML part, if the campaign has one.
+    /// The HTML part, if the campaign has one; lines as in `text`.
     pub html: Option<Redacted<String>>,
-    /// Further headers in order, for providers that take them as a list: `Message-ID`, `Date`,
-    /// `List-Unsubscribe`, `List-Unsubscribe-Post`, `X-Operation-Key`.
-    pub headers: Vec<(String, String)>,
-    /// The whole RFC 5322 message with CRLF line ends, not dot-stuffed.
+    /// Further headers in order, unfolded ASCII, for providers that take them as a list:
+    /// `Message-ID`, `Date`, `X-Operation-Key`, and where there is an unsubscribe URL
+    /// `List-Unsubscribe` and (https only) `List-Unsubscribe-Post`. Private, since the URL carries
+    /// the customer's token.
+    pub headers: Redacted<Vec<(String, String)>>,
+    /// The whole RFC 5322 message: ASCII, CRLF line ends only, not dot-stuffed, the last line ended.
+    #[serde(with = "mime::ascii")]
     pub mime: Redacted<Vec<u8>>,
     /// Lower-case hexadecimal SHA-256 of `mime`.
     pub content_hash: String,
@@ -67,7 +121,7 @@ impl FrozenMessage {
     #[must_use]
     pub fn split(mut self) -> (MessageHead, Vec<u8>) {
         let mime = std::mem::replace(&mut self.mime, Redacted::new(Vec::new()));
-        (MessageHead(self), mime.0)
+        (MessageHead(self), mime.into_inner())
     }
 
     /// The message that [`split`](Self::split) took apart.

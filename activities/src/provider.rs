@@ -4,6 +4,11 @@
 //! hand-over begins, and maps everything that it sees to one of three replies: accepted, not sent
 //! (with the proof), or unknown.
 
+pub mod exchange;
+pub mod retry_after;
+pub mod sandbox;
+pub mod smtp;
+
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
 use futures::future::BoxFuture;

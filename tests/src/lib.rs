@@ -1,4 +1,8 @@
-//! What the tests of several crates share: parts that are started, planted and thrown away.
+//! What the tests of several crates share: servers that misbehave on purpose, and starters of real
+//! ones.
 
+pub mod absent;
+pub mod mail_server;
 pub mod postgres;
 pub mod proxy;
+pub mod smtp;

@@ -5,7 +5,14 @@
 //! answer of the outside world come in as arguments. Open [`operation`] to read the whole promise
 //! without knowing Temporal.
 
+pub mod activities;
+pub mod attributes;
+pub mod customer;
 pub mod operation;
+pub mod page;
+pub mod run;
+pub mod signal;
+pub mod weekly;
 
 use operation::Period;
 

@@ -4,7 +4,9 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
-use digest_workflows::operation::{CannotBegin, Change, Intent, OperationKey, Outcome, Rules};
+use digest_workflows::operation::{
+    CannotBegin, Change, Intent, Operation, OperationKey, Outcome, Rules,
+};
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -31,7 +33,7 @@ impl std::fmt::Debug for Token {
 }
 
 /// An attempt that was begun and is ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// Its running number.
     pub number: u32,
@@ -39,6 +41,8 @@ pub struct Begun {
     pub begun_at: Timestamp,
     /// Until when it may hand over, by the ledger's clock.
     pub lease_ends: Timestamp,
+    /// The operation with this attempt begun.
+    pub operation: Operation,
 }
 
 impl Ledger {
@@ -71,9 +75,10 @@ impl Ledger {
         let to = loaded.operation.state;
         let change = Change { from, to, settled: Vec::new(), note: None };
         audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
-        let begun = Begun { number, begun_at: loaded.moment.now, lease_ends };
+        let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
+        let begun = Begun { number, begun_at, lease_ends, operation };
         match tx.commit().await {
-            Ok(()) => Ok(BeginAnswer::Begun(begun)),
+            Ok(()) => Ok(BeginAnswer::Begun(Box::new(begun))),
             Err(error) => self.read_back(key, intent, token, begun, error).await,
         }
     }
@@ -101,7 +106,7 @@ impl Ledger {
                 .await;
             match row {
                 Ok(Some(row)) if row.maybe_text(0)?.as_deref() == Some(token.0.as_str()) => {
-                    return Ok(BeginAnswer::Begun(begun));
+                    return Ok(BeginAnswer::Begun(Box::new(begun)));
                 }
                 Ok(Some(_)) => return Ok(BeginAnswer::Cannot(CannotBegin::NotNext)),
                 Ok(None) => return Err(error.not_applied()),

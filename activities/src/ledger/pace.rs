@@ -16,6 +16,13 @@ impl Slot {
     /// The slot of a deployment without a rate: any time.
     pub const UNPACED: Self = Self { at: Timestamp::MIN };
 
+    /// A slot that was reserved earlier for `at`, if that time is now; otherwise it is given up.
+    #[must_use]
+    pub fn redeem(at: Timestamp, now: Timestamp) -> Option<Self> {
+        let off = now.duration_since(at).abs();
+        (off <= SignedDuration::from_secs(1)).then_some(Self { at })
+    }
+
     /// When it may be used, by the ledger's clock.
     #[must_use]
     pub const fn at(&self) -> Timestamp {

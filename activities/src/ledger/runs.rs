@@ -87,6 +87,8 @@ pub struct Run {
     pub selected: u64,
     /// How many rows of the customers query could not become operations.
     pub unkeyed: u64,
+    /// How many rows of the customers query were read.
+    pub seen: u64,
     /// Since when it is held.
     pub held_since: Option<Timestamp>,
     /// Why it is held.
@@ -101,7 +103,7 @@ pub struct Run {
 
 pub(super) const COLUMNS: &str = "campaign, period, state, tick, selected_at, period_start, \
      period_end, useful_until, expected, freeze_after, selected, unkeyed, held_since, \
-     held_because, held_ms, resumed_at, cancelled_at";
+     held_because, held_ms, resumed_at, cancelled_at, seen";
 
 impl Run {
     /// The run's facts at `now`, as the decision core needs them.
@@ -143,6 +145,7 @@ impl Run {
             held_before: SignedDuration::from_millis(row.int(14)?),
             resumed_at: row.maybe_time(15)?,
             cancelled_at: row.maybe_time(16)?,
+            seen: row.count(17)?,
         })
     }
 }

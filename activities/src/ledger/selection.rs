@@ -4,6 +4,7 @@ use super::content::FrozenData;
 use super::database::values;
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
+use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
 
 /// One selected customer.
@@ -24,6 +25,8 @@ pub struct FreezePage {
     pub faults: Vec<(Option<String>, String)>,
     /// How many rows of the customers query the faults stand for.
     pub unkeyed: u64,
+    /// How many rows of the customers query the page accounts for.
+    pub seen: u64,
     /// The last customer id read; `None` when this was the last page.
     pub next: Option<String>,
 }
@@ -118,7 +121,7 @@ impl Ledger {
         let done = page.next.is_none();
         tx.execute(
             "update @runs set selected = $3, unkeyed = unkeyed + $4, freeze_after = $5, \
-             state = $6, frozen_at = $7 where campaign = $1 and period = $2",
+             state = $6, frozen_at = $7, seen = seen + $8 where campaign = $1 and period = $2",
             values![
                 campaign,
                 period_text,
@@ -127,6 +130,7 @@ impl Ledger {
                 page.next.clone(),
                 if done { RunState::Frozen.name() } else { RunState::Freezing.name() },
                 done.then_some(now),
+                page.seen,
             ],
         )
         .await?;
@@ -221,5 +225,31 @@ impl Ledger {
             )
             .await?;
         row.map_or(Ok(0), |row| row.count(0))
+    }
+
+    /// How a run stands: what its workflow watches.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchRun`], or any error of an unreachable database.
+    pub async fn standing(&self, campaign: &str, period: Period) -> Result<Standing, LedgerError> {
+        let in_flight = self.in_flight(campaign, period).await?;
+        let mut tx = self.db.begin_reading().await?;
+        let run = run_in(&mut tx, campaign, period, "")
+            .await?
+            .ok_or_else(|| no_such_run(campaign, period))?;
+        let open = tx
+            .row(
+                "select count(*) from @operations where campaign = $1 and period = $2 \
+                 and at_rest = 0",
+                values![campaign, period.to_string()],
+            )
+            .await?;
+        Ok(Standing {
+            selected: run.selected,
+            in_flight,
+            open: open.map_or(Ok(0), |row| row.count(0))?,
+            held: run.held_since.and(run.held_because),
+            closed: run.state == RunState::Closed,
+        })
     }
 }

@@ -355,7 +355,7 @@ pub(crate) fn message(text: &str) -> FrozenMessage {
         subject: Redacted::new("a".into()),
         text: Redacted::new(text.into()),
         html: None,
-        headers: Vec::new(),
+        headers: digest_activities::message::Redacted::new(Vec::new()),
         content_hash: digest_activities::ledger::content_hash(&mime),
         mime: Redacted::new(mime),
     }

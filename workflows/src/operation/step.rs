@@ -77,6 +77,12 @@ impl Operation {
         }
     }
 
+    /// Whether the provider should be asked at `now`.
+    #[must_use]
+    pub fn look_up_is_due(&self, now: Timestamp) -> bool {
+        self.state == State::Unknown && self.next_look_up().is_some_and(|at| at <= now)
+    }
+
     /// What an unknown needs: the earliest of its automatic means, then a human.
     fn pursue(&self, rules: &Rules, now: Timestamp) -> Step {
         let verdict = self.verdict.map(|verdict| (verdict.acts_at, Why::Verdict));

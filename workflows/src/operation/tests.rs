@@ -1,5 +1,7 @@
 //! The machine against a small hostile world, and its rules one by one.
 
+#![expect(clippy::needless_pass_by_value, reason = "events read better by value in tests")]
+
 use super::*;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

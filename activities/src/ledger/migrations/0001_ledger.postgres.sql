@@ -19,6 +19,7 @@ create table runs (
     freeze_after  text,                      -- the last customer id read by the freeze
     selected      bigint not null default 0,
     unkeyed       bigint not null default 0,
+    seen          bigint not null default 0,
     frozen_at     bigint,
     closed_at     bigint,
     held_since    bigint,

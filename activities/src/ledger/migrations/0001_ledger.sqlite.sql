@@ -19,6 +19,7 @@ create table digestd_runs (
     freeze_after  text,                      -- the last customer id read by the freeze
     selected      integer not null default 0,
     unkeyed       integer not null default 0,
+    seen          integer not null default 0,
     frozen_at     integer,
     closed_at     integer,
     held_since    integer,

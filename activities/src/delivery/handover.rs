@@ -1,0 +1,114 @@
+//! The hand-over: the one place where a message may leave, and where its answer is waited for.
+//!
+//! A task of its own holds the session, so that the answer is still listened for, and recorded,
+//! after the workflow has stopped waiting for it.
+
+use super::lease::Lease;
+use crate::gates::Parts;
+use crate::ledger::{Actor, Begun, Recorded};
+use crate::provider::{Ready, Reply};
+use digest_workflows::activities::OperationInput;
+use digest_workflows::customer::CustomerDigest;
+use digest_workflows::operation::{Event, Failure, FailureClass, Outcome};
+use std::sync::Arc;
+use std::time::Duration;
+use temporalio_client::{Client, WorkflowSignalOptions};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+/// How often, and how far apart, an outcome is offered to a ledger that does not take it.
+const RECORD_WAITS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
+
+/// What a hand-over needs.
+pub(super) struct HandOver {
+    pub parts: Arc<Parts>,
+    pub client: Client,
+    pub input: OperationInput,
+    pub begun: Begun,
+    pub lease: Lease,
+    /// A place among the sessions that may be listened to; kept as long as this one lives.
+    pub place: OwnedSemaphorePermit,
+}
+
+impl HandOver {
+    /// Hands over, in a task of its own. The receiver gets the event of the answer, if it comes
+    /// while it is waited for; a later one is recorded as evidence.
+    pub(super) fn start(self, ready: Box<dyn Ready>) -> oneshot::Receiver<Event> {
+        let (answer, receiver) = oneshot::channel();
+        tokio::spawn(async move {
+            let event = self.converse(ready).await;
+            crate::crash::point("accepted");
+            if let Err(event) = answer.send(event) {
+                self.late(event).await;
+            }
+            drop(self.place);
+        });
+        receiver
+    }
+
+    /// The conversation, until its answer or the lease's end, when the session is reset.
+    async fn converse(&self, ready: Box<dyn Ready>) -> Event {
+        let attempt = self.begun.number;
+        let random = self.input.random;
+        if self.lease.is_over() {
+            ready.abandon().await;
+            let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");
+            return Event::Answered { attempt, outcome: Outcome::NotSent(failure), random };
+        }
+        let reply = tokio::select! {
+            reply = ready.hand_over() => reply,
+            () = self.lease.over() => Reply::Unknown("no answer until the lease ended".to_owned()),
+        };
+        match reply {
+            Reply::Accepted { message_id } => {
+                let outcome = Outcome::Accepted { message_id };
+                Event::Answered { attempt, outcome, random }
+            }
+            Reply::NotSent(failure) => {
+                Event::Answered { attempt, outcome: Outcome::NotSent(failure), random }
+            }
+            Reply::Unknown(code) => {
+                tracing::warn!(key = %self.input.key, attempt, code, "the answer is ambiguous");
+                Event::Overdue { attempt, random }
+            }
+        }
+    }
+
+    /// An answer that nobody waits for any more: recorded, and the workflow is told.
+    async fn late(&self, event: Event) {
+        let key = self.input.key.to_string();
+        tracing::info!(key, event = event.name(), "a late answer");
+        let recorded = record_outcome(&self.parts, &self.input, &event, "late answer").await;
+        // The ledger has it: then the signal is only a hint. Otherwise the workflow keeps it.
+        let payload = match recorded {
+            Some(_) => serde_json::Value::Null,
+            None => serde_json::to_value(&event).unwrap_or_default(),
+        };
+        let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.clone());
+        let options = WorkflowSignalOptions::default();
+        if let Err(error) = workflow.signal(CustomerDigest::evidence, payload, options).await {
+            tracing::warn!(key, %error, "the workflow was not told; the sweep hands it over");
+        }
+    }
+}
+
+/// Has the ledger record an outcome; `None` when it does not take it in time.
+pub(super) async fn record_outcome(
+    parts: &Parts,
+    input: &OperationInput,
+    event: &Event,
+    by: &str,
+) -> Option<Recorded> {
+    for wait in RECORD_WAITS {
+        tokio::time::sleep(wait).await;
+        let actor = Actor::part(by);
+        match parts.ledger.record(&input.key, event, &input.rules, actor, None).await {
+            Ok(recorded) => return Some(recorded),
+            Err(error) => {
+                let key = &input.key;
+                tracing::warn!(%key, %error, "the ledger did not take an outcome");
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,201 @@
+//! The first gate: who is selected, frozen once; and the run around the selection.
+
+use crate::gates::{GateError, Parts};
+use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, RunState, Selected};
+use crate::source::{CustomerId, Fault, Page};
+use digest_workflows::activities::{
+    EnqueueInput, Enqueued, RunPlan, RunStart, Standing, WatchInput,
+};
+use serde_json::Value;
+
+/// How many customers one page of the freeze reads.
+const FREEZE_PAGE: u32 = 500;
+/// The keys of one answer stay far below the bound of 10 KB for a payload.
+const KEYS_BYTES_MAX: usize = 7_000;
+
+/// Opens the run in the ledger, or finds the one that exists.
+///
+/// # Errors
+/// [`GateError`]; nothing was opened then, or it is found again.
+pub async fn open_run(parts: &Parts, start: &RunStart) -> Result<RunPlan, GateError> {
+    parts.must_serve(&start.campaign)?;
+    let now = parts.ledger.now().await?;
+    let (from, until) = parts.calendar.window(start.period)?;
+    let new = NewRun {
+        campaign: &start.campaign,
+        period: start.period,
+        tick: start.tick,
+        // A run ahead of its tick sees what there is.
+        window: (from, (until <= now).then_some(until)),
+        useful_for: parts.campaign.useful_for,
+    };
+    let run = parts.ledger.open_run(&new).await?;
+    let fresh = run.state == RunState::Freezing && run.freeze_after.is_none();
+    let late = start.tick.is_some_and(|tick| now > tick + parts.campaign.late_start);
+    if fresh && late && run.resumed_at.is_none() {
+        let because = "it started later than late_start after its tick";
+        hold_for(parts, start, because).await?;
+    }
+    Ok(RunPlan {
+        ledger: parts.ledger.identity().clone(),
+        rules: parts.rules.clone(),
+        page_size: parts.campaign.page_size,
+        in_flight: parts.campaign.in_flight,
+        closed: run.state == RunState::Closed,
+    })
+}
+
+/// Freezes the next page of the selection; returns whether the selection is complete.
+///
+/// # Errors
+/// [`GateError`]; nothing of the page is stored then, and the next call reads it again.
+pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateError> {
+    let Some(run) = parts.ledger.run(&start.campaign, start.period).await? else {
+        return Err(GateError::NoWindow);
+    };
+    if run.state != RunState::Freezing {
+        return Ok(run.state != RunState::Planned);
+    }
+    let parameters = parts.parameters(&run)?;
+    if run.expected.is_none() {
+        let expected = parts.source.count(&parameters).await?;
+        parts.ledger.expect(&start.campaign, start.period, expected).await?;
+    }
+    let after = match &run.freeze_after {
+        Some(text) => Some(parts.source.customer_id(&parameters, text).await?),
+        None => None,
+    };
+    let page = parts.source.customers_page(&parameters, after.as_ref(), FREEZE_PAGE).await?;
+    let done = page.next.is_none();
+    let counted = if done { Some(parts.source.count(&parameters).await?) } else { None };
+    let ids: Vec<CustomerId> = page.customers.iter().map(|customer| customer.id.clone()).collect();
+    let mut rows = parts.source.rows_page(&parameters, &ids).await?;
+    let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_default());
+    parts
+        .ledger
+        .freeze(&start.campaign, start.period, run.freeze_after.as_deref(), &frozen)
+        .await?;
+    if done {
+        question_selection(parts, start, counted).await?;
+    }
+    Ok(done)
+}
+
+fn to_freeze(
+    page: Page,
+    mut rows: impl FnMut(&CustomerId) -> Vec<crate::source::Data>,
+) -> FreezePage {
+    let unkeyed = page.faults.iter().map(|fault| fault.rows).sum();
+    let seen = page.seen;
+    let next = page.next.map(|id| id.to_string());
+    let faults = page.faults.iter().map(fault).collect();
+    let selected = page
+        .customers
+        .into_iter()
+        .map(|customer| {
+            let rows = rows(&customer.id).into_iter().map(Value::Object).collect();
+            let customer_data = customer.data.reveal().clone();
+            Selected { key: customer.key, data: FrozenData { customer: customer_data, rows } }
+        })
+        .collect();
+    FreezePage { selected, faults, unkeyed, seen, next }
+}
+
+/// A fault as it is stored. An id that holds an address is not.
+fn fault(fault: &Fault) -> (Option<String>, String) {
+    let id = fault.customer_id.as_ref().map(|id| id.reveal().clone());
+    (id.filter(|id| !id.contains('@')), fault.reason.to_string())
+}
+
+/// Holds a finished selection that looks wrong, once: empty, under half of the run before, or
+/// changed while it was read.
+async fn question_selection(
+    parts: &Parts,
+    start: &RunStart,
+    counted: Option<u64>,
+) -> Result<(), GateError> {
+    let Some(run) = parts.ledger.run(&start.campaign, start.period).await? else {
+        return Err(GateError::NoWindow);
+    };
+    let before = parts.ledger.selected_before(&start.campaign, start.period).await?;
+    let because = if run.selected == 0 {
+        Some("the selection is empty".to_owned())
+    } else if let Some(before) = before.filter(|before| run.selected * 2 < *before) {
+        Some(format!(
+            "only {} customers are selected, under half of the {before} of the run before",
+            run.selected
+        ))
+    } else if Some(run.seen) != run.expected && Some(run.seen) != counted {
+        Some(format!(
+            "the customers changed while they were read: {} rows seen, {} counted",
+            run.seen,
+            counted.unwrap_or_default()
+        ))
+    } else {
+        None
+    };
+    match because {
+        Some(because) if run.resumed_at.is_none() => hold_for(parts, start, &because).await,
+        _ => Ok(()),
+    }
+}
+
+async fn hold_for(parts: &Parts, start: &RunStart, because: &str) -> Result<(), GateError> {
+    let actor = Actor::part("eligibility");
+    parts.ledger.hold(&start.campaign, start.period, because, actor).await?;
+    Ok(())
+}
+
+/// Records a part of a page as enqueued and returns its keys.
+///
+/// # Errors
+/// [`GateError`]; the same call returns the same keys again.
+pub async fn enqueue(parts: &Parts, input: &EnqueueInput) -> Result<Enqueued, GateError> {
+    parts.must_serve(&input.run.campaign)?;
+    parts.ledger.must_be(&input.ledger)?;
+    let limit = u32::try_from(input.until.saturating_sub(input.after)).unwrap_or(u32::MAX);
+    let (campaign, period) = (&input.run.campaign, input.run.period);
+    let page = parts.ledger.enqueue(campaign, period, input.after, limit, KEYS_BYTES_MAX).await?;
+    Ok(Enqueued { keys: page.keys, last: page.last })
+}
+
+/// Tells how a run stands, and closes it when everything is at rest.
+///
+/// # Errors
+/// [`GateError`].
+pub async fn watch(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
+    parts.must_serve(&input.run.campaign)?;
+    parts.ledger.must_be(&input.ledger)?;
+    parts.ledger.close_run(&input.run.campaign, input.run.period).await?;
+    standing(parts, &input.run).await
+}
+
+/// Holds a run for a person.
+///
+/// # Errors
+/// [`GateError`].
+pub async fn hold(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
+    parts.ledger.must_be(&input.ledger)?;
+    let actor = Actor { by: &input.by, reason: Some(&input.reason) };
+    parts.ledger.hold(&input.run.campaign, input.run.period, &input.reason, actor).await?;
+    standing(parts, &input.run).await
+}
+
+/// Ends a hold for a person.
+///
+/// # Errors
+/// [`GateError`].
+pub async fn resume(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
+    parts.ledger.must_be(&input.ledger)?;
+    let actor = Actor { by: &input.by, reason: Some(&input.reason) };
+    parts.ledger.resume(&input.run.campaign, input.run.period, actor).await?;
+    standing(parts, &input.run).await
+}
+
+/// How a run stands.
+///
+/// # Errors
+/// [`GateError`].
+pub async fn standing(parts: &Parts, start: &RunStart) -> Result<Standing, GateError> {
+    Ok(parts.ledger.standing(&start.campaign, start.period).await?)
+}

@@ -1,0 +1,141 @@
+//! One HTTP/1.1 request on a connection of its own, for adapters that must know at every moment
+//! whether anything was handed over.
+//!
+//! A pooled client connects, queues, reuses and retries where nobody sees it. Here the connection
+//! is opened before the intent, carries one request, and lives inside the future that waits for the
+//! answer: dropping that future closes the socket at once, and with a reset, so that bytes not yet
+//! sent never are. No redirect is followed and nothing is retried.
+
+use digest_workflows::operation::{Failure, FailureClass};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{HeaderMap, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// An answer's body may have this many bytes; of a longer one only the status counts.
+pub const BODY_BYTES_MAX: usize = 10_000_000;
+
+/// How long the body may take, once the status has come.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// An open connection on which nothing was sent yet.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+}
+
+/// What the server answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body; `None` when it was cut off, came too slowly ([`BODY_TIME_MAX`]) or was too long
+    /// ([`BODY_BYTES_MAX`]). The status holds all the same.
+    pub body: Option<Bytes>,
+}
+
+/// Why there is no answer. The text is a short code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// The connection was lost before the first byte of the request was written: not sent.
+    #[error("{0}")]
+    NotWritten(&'static str),
+    /// The connection was lost later: the server may have the whole request.
+    #[error("{0}")]
+    Lost(&'static str),
+}
+
+impl Connection {
+    /// Connects to `host` and `port` within `within`.
+    ///
+    /// # Errors
+    /// [`FailureClass::Transport`] with a code such as `http connect refused`; nothing was sent.
+    pub async fn open(host: &str, port: u16, within: Duration) -> Result<Self, Failure> {
+        let failed = |code| Failure::new(FailureClass::Transport, code);
+        let stream = timeout(within, TcpStream::connect((host, port)))
+            .await
+            .map_err(|_| failed("http connect timeout"))?
+            .map_err(|error| failed(connect_code(&error)))?;
+        // From here on every close is a reset, also one by a panic or a dropped future.
+        stream.set_zero_linger().map_err(|_| failed("http connect lost"))?;
+        stream.set_nodelay(true).map_err(|_| failed("http connect lost"))?;
+        Ok(Self { stream })
+    }
+
+    /// Sends `request`, which needs a `Host` header, and waits for the answer as long as the caller
+    /// keeps polling. The first byte is written no earlier than the first poll.
+    ///
+    /// # Errors
+    /// [`NoAnswer`], which says whether anything was written.
+    pub async fn exchange(self, request: Request<Full<Bytes>>) -> Result<Answer, NoAnswer> {
+        let not_written = NoAnswer::NotWritten("http connection lost before the request");
+        if !self.is_quiet() {
+            return Err(not_written);
+        }
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(self.stream)).await.map_err(|_| not_written)?;
+        let answer = async move {
+            let response = sender.try_send_request(request).await.map_err(|mut error| {
+                // The request comes back only if not one byte of it was written.
+                if error.take_message().is_some() {
+                    not_written
+                } else {
+                    NoAnswer::Lost(lost_code(error.error()))
+                }
+            })?;
+            Ok(read(response).await)
+        };
+        // The connection ends first when the server closes it; what it had read still arrives.
+        let (answer, connection) = (Box::pin(answer), Box::pin(connection));
+        match futures::future::select(answer, connection).await {
+            futures::future::Either::Left((answer, _)) => answer,
+            futures::future::Either::Right((_, answer)) => answer.await,
+        }
+    }
+
+    /// Whether the connection is open and the server has said nothing, as it must be before a
+    /// request. A server that gave the idle connection up is seen here, before it is a doubt.
+    fn is_quiet(&self) -> bool {
+        let peeked = recv(&self.stream, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        matches!(peeked, Err(Errno::AGAIN))
+    }
+}
+
+async fn read(response: Response<Incoming>) -> Answer {
+    let (head, body) = response.into_parts();
+    let body = timeout(BODY_TIME_MAX, Limited::new(body, BODY_BYTES_MAX).collect()).await;
+    let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes);
+    Answer { status: head.status, headers: head.headers, body }
+}
+
+fn connect_code(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "http connect refused",
+        ErrorKind::ConnectionReset => "http connect reset",
+        ErrorKind::TimedOut => "http connect timeout",
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => "http connect unreachable",
+        // The resolver's errors have neither a kind of their own nor an error number.
+        _ if error.raw_os_error().is_none() => "http host not found",
+        _ => "http connect failed",
+    }
+}
+
+fn lost_code(error: &hyper::Error) -> &'static str {
+    let kind = error.source().and_then(|source| source.downcast_ref()).map(io::Error::kind);
+    match kind {
+        Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => "http connection reset",
+        _ if error.is_parse() => "http answer malformed",
+        _ if error.is_incomplete_message() => "http connection closed without an answer",
+        _ => "http connection lost",
+    }
+}

@@ -1,0 +1,74 @@
+//! Getting a definite answer for an unknown: from the ledger, then the provider, or from somebody who
+//! tells.
+
+use crate::gates::{GateError, Parts};
+use crate::ledger::{Actor, Recorded};
+use crate::provider::Found;
+use digest_workflows::activities::{OperationInput, Progress, RecordInput};
+use digest_workflows::operation::{Event, Finding, Operation, State};
+use std::time::Duration;
+
+/// Asks the ledger what time has settled and, where a look-up is due, the provider.
+///
+/// # Errors
+/// [`GateError`]; nothing is concluded from it.
+pub async fn reconcile(parts: &Parts, input: &OperationInput) -> Result<Progress, GateError> {
+    parts.ledger.must_be(&input.ledger)?;
+    let recorded = note(parts, input, &Event::TimePassed).await?;
+    let (operation, now) = (&recorded.answer.operation, recorded.answer.moment.now);
+    if operation.state != State::Unknown {
+        return Ok(progress(recorded));
+    }
+    if !serves_doubts(parts, operation) {
+        return Ok(progress(note(parts, input, &Event::ProviderGone).await?));
+    }
+    if !operation.look_up_is_due(now) {
+        return Ok(progress(recorded));
+    }
+    let since = operation.first_intent_at.unwrap_or(now);
+    let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
+    let look_up = parts.provider.look_up(&input.key, since);
+    let finding = match tokio::time::timeout(limit, look_up).await {
+        Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
+        Ok(Found::Refused(class)) => Finding::Refused(class),
+        Ok(Found::Miss) => Finding::Miss,
+        Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
+    };
+    let event = Event::LookedUp { finding, asked_at: now, random: input.random };
+    Ok(progress(note(parts, input, &event).await?))
+}
+
+/// Records a verdict or evidence.
+///
+/// # Errors
+/// [`GateError`]; the workflow keeps it and has it recorded later.
+pub async fn record(parts: &Parts, input: &RecordInput) -> Result<Progress, GateError> {
+    parts.ledger.must_be(&input.operation.ledger)?;
+    let actor = Actor { by: &input.by, reason: input.reason.as_deref() };
+    let operation = &input.operation;
+    let recorded =
+        parts.ledger.record(&operation.key, &input.event, &operation.rules, actor, None).await?;
+    Ok(progress(recorded))
+}
+
+/// Whether the provider of this configuration is the one that every doubt was handed to. A doubt is
+/// replayed and looked up only there.
+pub(crate) fn serves_doubts(parts: &Parts, operation: &Operation) -> bool {
+    let ours = parts.provider.provider_ref();
+    operation.doubts.iter().all(|doubt| doubt.provider == ours)
+}
+
+async fn note(parts: &Parts, input: &OperationInput, event: &Event) -> Result<Recorded, GateError> {
+    let actor = Actor::part("reconciliation");
+    Ok(parts.ledger.record(&input.key, event, &input.rules, actor, None).await?)
+}
+
+pub(crate) fn progress(recorded: Recorded) -> Progress {
+    Progress {
+        operation: recorded.answer.operation,
+        now: recorded.answer.moment.now,
+        pause: None,
+        uncommitted: None,
+        note: recorded.change.note,
+    }
+}

@@ -1,0 +1,221 @@
+//! Connections to the source. Every statement runs in a transaction that cannot write, except for
+//! the cleanup's.
+
+use super::error::{self, Query, SourceError};
+use super::session::{Session, Transacting};
+use super::statement::Dialect;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use url::Url;
+
+/// A database that gives no connection in this time is unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that only read.
+const READERS_MAX: u32 = 8;
+/// Connections that clean up (SQLite has one writer anyway).
+const SQLITE_WRITERS_MAX: u32 = 1;
+/// SQLite: how long a statement waits for another process's lock.
+const SQLITE_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// SQLite: virtual machine instructions between two looks at the deadline, well under 1 ms.
+const SQLITE_DEADLINE_OPS: i32 = 10_000;
+
+/// The source's connections, made when they are first needed: the pools want a runtime around them,
+/// which whoever only checks a configuration's text may not have.
+pub(super) struct Database {
+    name: Arc<str>,
+    options: Options,
+    pools: OnceLock<Pools>,
+}
+
+enum Options {
+    Sqlite(Box<SqliteConnectOptions>),
+    Postgres(Box<PgConnectOptions>),
+}
+
+enum Pools {
+    Sqlite { readers: SqlitePool, writers: SqlitePool },
+    Postgres(PgPool),
+}
+
+impl Database {
+    /// Prepares connections to `url` without making one.
+    pub(super) fn open(url: &str) -> Result<Self, SourceError> {
+        let unusable = |reason: &str| SourceError::Url(reason.to_owned());
+        match url.split_once(':').map(|(scheme, _)| scheme) {
+            Some("sqlite") => {
+                let options: SqliteConnectOptions =
+                    url.parse().map_err(|_| unusable("write sqlite://path/to/file.db"))?;
+                Ok(Self::sqlite(&options))
+            }
+            Some("postgres" | "postgresql") => {
+                let parsed = Url::parse(url).ok().filter(|parsed| is_whole(url, parsed));
+                let options = parsed.and_then(|url| PgConnectOptions::from_url(&url).ok());
+                let options = options.ok_or_else(|| {
+                    unusable("write postgres://user@host:5432/database, and / ? # @ in a password as %2F %3F %23 %40")
+                })?;
+                Ok(Self::postgres(options.disable_statement_logging()))
+            }
+            Some(scheme @ ("mysql" | "mariadb")) => Err(SourceError::Url(format!(
+                "{scheme} is not supported; use SQLite or PostgreSQL"
+            ))),
+            // The text itself is not shown: it may begin with a password.
+            _ => Err(unusable("it begins with neither sqlite:// nor postgres://")),
+        }
+    }
+
+    fn sqlite(options: &SqliteConnectOptions) -> Self {
+        let options = options
+            .clone()
+            .create_if_missing(false)
+            .busy_timeout(SQLITE_BUSY_TIMEOUT)
+            .disable_statement_logging();
+        let name = options.get_filename().display().to_string().into();
+        Self { name, options: Options::Sqlite(Box::new(options)), pools: OnceLock::new() }
+    }
+
+    fn postgres(options: PgConnectOptions) -> Self {
+        let database = options.get_database().unwrap_or_else(|| options.get_username());
+        let name = match options.get_socket() {
+            Some(socket) => format!("{database} at {}", socket.display()),
+            None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+        };
+        Self {
+            name: name.into(),
+            options: Options::Postgres(Box::new(options)),
+            pools: OnceLock::new(),
+        }
+    }
+
+    fn pools(&self) -> &Pools {
+        self.pools.get_or_init(|| match &self.options {
+            Options::Sqlite(options) => {
+                let pool = |connections, options| {
+                    SqlitePoolOptions::new()
+                        .max_connections(connections)
+                        .acquire_timeout(CONNECT_TIMEOUT)
+                        .connect_lazy_with(options)
+                };
+                Pools::Sqlite {
+                    readers: pool(READERS_MAX, options.as_ref().clone().pragma("query_only", "on")),
+                    writers: pool(SQLITE_WRITERS_MAX, options.as_ref().clone()),
+                }
+            }
+            Options::Postgres(options) => Pools::Postgres(
+                PgPoolOptions::new()
+                    .max_connections(READERS_MAX)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .connect_lazy_with(options.as_ref().clone()),
+            ),
+        })
+    }
+
+    /// The database's name: host and database, or file. Nothing of user or password.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        match self.options {
+            Options::Sqlite(_) => Dialect::Sqlite,
+            Options::Postgres(_) => Dialect::Postgres,
+        }
+    }
+
+    /// Makes one connection and drops it. Unlike the pool, which goes on trying and then knows only
+    /// that time is over, it says why there is none.
+    pub(super) async fn probe(&self) -> Result<(), SourceError> {
+        let probe = async {
+            match &self.options {
+                Options::Sqlite(options) => {
+                    SqliteConnection::connect_with(options).await?.close().await
+                }
+                Options::Postgres(options) => {
+                    PgConnection::connect_with(options).await?.close().await
+                }
+            }
+        };
+        tokio::time::timeout(CONNECT_TIMEOUT, probe)
+            .await
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(|error| error::connecting(&self.name, &error))
+    }
+
+    /// Begins a transaction for `query` that sees one state of the database and cannot change it.
+    /// Each of its statements gets `seconds`.
+    pub(super) async fn read(&self, query: Query, seconds: u64) -> Result<Session, SourceError> {
+        self.begin(query, seconds, Access::Read).await
+    }
+
+    /// Begins a transaction for `query` that can write.
+    pub(super) async fn write(&self, query: Query, seconds: u64) -> Result<Session, SourceError> {
+        self.begin(query, seconds, Access::Write).await
+    }
+
+    async fn begin(
+        &self,
+        query: Query,
+        seconds: u64,
+        access: Access,
+    ) -> Result<Session, SourceError> {
+        let inner = match self.pools() {
+            Pools::Sqlite { readers, writers } => {
+                let (pool, begin) = match access {
+                    Access::Read => (readers, "begin"),
+                    // A transaction that begins by reading could not wait for the write lock.
+                    Access::Write => (writers, "begin immediate"),
+                };
+                begin_sqlite(pool, begin, seconds).await.map(Transacting::Sqlite)
+            }
+            Pools::Postgres(pool) => {
+                let mode = match access {
+                    Access::Read => "isolation level repeatable read, read only",
+                    Access::Write => "isolation level read committed, read write",
+                };
+                // `set local` rather than start-up options, which connection poolers refuse.
+                let begin = format!(
+                    "begin {mode}; set local statement_timeout = '{seconds}s'; set local time zone 'UTC'"
+                );
+                pool.begin_with(AssertSqlSafe(begin)).await.map(Transacting::Postgres)
+            }
+        };
+        match inner {
+            Ok(inner) => Ok(Session::new(self.name.clone(), query, seconds, inner)),
+            Err(error) => Err(error::beginning(&self.name, query, seconds, &error)),
+        }
+    }
+}
+
+/// Whether `parsed` has a host, and no password strayed into what comes after it: a `/` or `#` in one
+/// ends the host early, and the rest would be taken, and shown, for the database's name.
+fn is_whole(url: &str, parsed: &Url) -> bool {
+    let strayed = |part: Option<&str>| part.is_some_and(|part| part.contains('@'));
+    url.contains("://")
+        && !strayed(Some(parsed.path()))
+        && !strayed(parsed.query())
+        && !strayed(parsed.fragment())
+}
+
+#[derive(Clone, Copy)]
+enum Access {
+    Read,
+    Write,
+}
+
+async fn begin_sqlite(
+    pool: &SqlitePool,
+    begin: &'static str,
+    seconds: u64,
+) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+    let mut transaction = pool.begin_with(begin).await?;
+    // SQLite has no statement timeout; the deadline covers the whole transaction. The next one on
+    // this connection replaces it before its first long statement.
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    transaction
+        .lock_handle()
+        .await?
+        .set_progress_handler(SQLITE_DEADLINE_OPS, move || Instant::now() < deadline);
+    Ok(transaction)
+}

@@ -1,0 +1,207 @@
+//! Paging through `customers`: wrapped queries, and groups of equal ids that no page cuts.
+
+use super::binder::{Binder, Parameters};
+use super::check::usable_columns;
+use super::customer::{CustomerId, Data, FaultReason, Group, IdColumn, IdType, Page};
+use super::error::{Query, SourceError};
+use super::session::{Bound, Column, Session};
+use super::statement::{Dialect, Statement};
+use super::{ROWS_MAX, SELECTION_SECONDS, Source};
+use digest_workflows::operation::key::OperationKey;
+
+/// One transaction that reads `customers`.
+pub(super) struct Selection<'a> {
+    pub(super) session: Session,
+    source: &'a Source,
+    parameters: &'a Parameters<'a>,
+    pub(super) columns: Vec<Column>,
+    id: IdColumn,
+}
+
+impl Source {
+    /// Begins to read `customers`, whose columns are looked at anew: the table may have got another
+    /// one since the last time.
+    pub(super) async fn selection<'a>(
+        &'a self,
+        parameters: &'a Parameters<'a>,
+        id: IdColumn,
+    ) -> Result<Selection<'a>, SourceError> {
+        let mut session = self.database.read(Query::Customers, SELECTION_SECONDS).await?;
+        let sql = self.binder().statement(&self.customers, parameters, None);
+        let columns = usable_columns(&mut session, Query::Customers, sql).await?;
+        Ok(Selection { session, source: self, parameters, columns, id })
+    }
+
+    /// How many rows of `customers` meet `condition`.
+    pub(super) async fn count_where(
+        &self,
+        session: &mut Session,
+        parameters: &Parameters<'_>,
+        condition: &str,
+    ) -> Result<u64, SourceError> {
+        let mut binder = self.binder();
+        let query = binder.statement(&self.customers, parameters, None);
+        let sql = format!("select count(*) from (\n{query}\n) as c where {condition}");
+        session.number(binder.bound(sql)).await
+    }
+
+    /// `rows`, of these customers only. No order is given: the query's own order holds within each
+    /// customer, as both databases filter a subquery without reordering it.
+    pub(super) fn rows_of(
+        &self,
+        statement: &Statement,
+        parameters: &Parameters<'_>,
+        columns: &[Column],
+        customers: &[CustomerId],
+        kind: IdType,
+    ) -> Result<Bound, SourceError> {
+        let mut binder = self.binder();
+        let query = binder.statement(statement, parameters, None);
+        let list = select_list(Query::Rows, columns)?;
+        let column = match (self.database.dialect(), kind) {
+            (Dialect::Postgres, IdType::Text) => "c.customer_id::text",
+            _ => "c.customer_id",
+        };
+        let condition = binder.is_one_of(column, customers, kind);
+        let limit = ROWS_MAX + 1;
+        let sql = format!("select {list} from (\n{query}\n) as c where {condition} limit {limit}");
+        Ok(binder.bound(sql))
+    }
+
+    pub(super) fn binder(&self) -> Binder {
+        Binder::new(self.database.dialect())
+    }
+}
+
+impl Selection<'_> {
+    /// Counts the rows that no page shows as faults.
+    pub(super) async fn add_unusable(&mut self, page: &mut Page) -> Result<(), SourceError> {
+        let missing = self.id.missing();
+        let Self { session, source, parameters, .. } = self;
+        let rows = source.count_where(session, parameters, missing).await?;
+        page.add_fault(None, rows, FaultReason::Missing);
+        if let Some(mistyped) = self.id.mistyped(source.database.dialect()) {
+            let rows = source.count_where(session, parameters, mistyped).await?;
+            page.add_fault(None, rows, FaultReason::Mistyped(self.id.kind.sql_name()));
+        }
+        Ok(())
+    }
+
+    /// Reads the groups after `after`, `limit` rows of them.
+    ///
+    /// One row more is read, which shows whether there is a next page. The group it belongs to may
+    /// go on behind it, so that group is left to the next page; unless the page holds nothing else,
+    /// and then the group is read to its end, one row at a time.
+    pub(super) async fn fill(
+        &mut self,
+        page: &mut Page,
+        after: Option<&CustomerId>,
+        limit: u32,
+    ) -> Result<(), SourceError> {
+        let bound = self.page_statement(after, limit)?;
+        let mut groups = self.groups(bound).await?;
+        let read: u64 = groups.iter().map(|group| group.rows).sum();
+        if read > u64::from(limit)
+            && let Some(open) = groups.pop()
+        {
+            if let Some(complete) = groups.last() {
+                page.next = Some(complete.id.clone());
+            } else {
+                self.add_one(page, &open.id).await?;
+                page.next = Some(open.id);
+            }
+        }
+        for group in groups {
+            self.add(page, group);
+        }
+        Ok(())
+    }
+
+    /// Adds the whole group of `id`, in constant memory however many rows it has.
+    pub(super) async fn add_one(
+        &mut self,
+        page: &mut Page,
+        id: &CustomerId,
+    ) -> Result<(), SourceError> {
+        let (mut binder, query) = self.begin();
+        let list = select_list(Query::Customers, &self.columns)?;
+        let term = self.id.term(self.source.database.dialect());
+        let usable = self.id.usable(self.source.database.dialect());
+        let value = binder.id(id);
+        let sql =
+            format!("select {list} from (\n{query}\n) as c where {usable} and {term} = {value}");
+        for group in self.groups(binder.bound(sql)).await? {
+            self.add(page, group);
+        }
+        Ok(())
+    }
+
+    /// The statement that reads a page: `limit` rows after `after`, and one more.
+    pub(super) fn page_statement(
+        &self,
+        after: Option<&CustomerId>,
+        limit: u32,
+    ) -> Result<Bound, SourceError> {
+        let (mut binder, query) = self.begin();
+        let dialect = self.source.database.dialect();
+        let list = select_list(Query::Customers, &self.columns)?;
+        let term = self.id.term(dialect);
+        let usable = self.id.usable(dialect);
+        let after = after.map_or_else(String::new, |id| format!(" and {term} > {}", binder.id(id)));
+        let limit = binder.integer(i64::from(limit) + 1);
+        let sql = format!(
+            "select {list} from (\n{query}\n) as c where {usable}{after} order by {term} limit {limit}"
+        );
+        Ok(binder.bound(sql))
+    }
+
+    fn begin(&self) -> (Binder, String) {
+        let mut binder = self.source.binder();
+        let query = binder.statement(&self.source.customers, self.parameters, None);
+        (binder, query)
+    }
+
+    /// Reads rows ordered by id, and groups them.
+    async fn groups(&mut self, bound: Bound) -> Result<Vec<Group>, SourceError> {
+        let kind = self.id.kind;
+        let mut groups: Vec<Group> = Vec::new();
+        let mut unreadable = false;
+        self.session
+            .each(bound, &self.columns, |data: Data| match CustomerId::of_row(&data, kind) {
+                Some(id) => match groups.last_mut().filter(|group| group.id == id) {
+                    Some(group) => group.add(&data),
+                    None => groups.push(Group::new(id, data)),
+                },
+                None => unreadable = true,
+            })
+            .await?;
+        if unreadable {
+            let reason = format!(
+                "column customer_id is no longer {}, as it was when this process first read it; restart digestd after a change of its type",
+                kind.with_article()
+            );
+            return Err(SourceError::Value { query: Query::Customers, reason });
+        }
+        Ok(groups)
+    }
+
+    fn add(&self, page: &mut Page, group: Group) {
+        let id = group.id.to_string();
+        let key = OperationKey::new(self.parameters.campaign, self.parameters.period, &id);
+        page.add_group(group, key);
+    }
+}
+
+/// What the wrapper selects, so that each column can be read.
+pub(super) fn select_list(query: Query, columns: &[Column]) -> Result<String, SourceError> {
+    let mut list = Vec::with_capacity(columns.len());
+    for column in columns {
+        match &column.read {
+            Ok(read) => list.push(read.as_str()),
+            Err(reason) => {
+                return Err(SourceError::Unsuitable { query, reason: reason.clone() });
+            }
+        }
+    }
+    Ok(list.join(", "))
+}

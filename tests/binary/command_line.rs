@@ -1,0 +1,83 @@
+//! The binary as a person or a script meets it: texts, streams and exit codes.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn digestd(folder: &Path, line: &str) -> Output {
+    command(folder, line).output().unwrap()
+}
+
+fn command(folder: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_digestd"));
+    command.current_dir(folder).args(line.split_whitespace());
+    command
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(stream: &[u8]) -> String {
+    String::from_utf8(stream.to_vec()).unwrap()
+}
+
+#[test]
+fn version_and_help_are_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let version = digestd(folder.path(), "--version");
+    assert_eq!((code(&version), text(&version.stdout)), (0, "digestd 0.1.0\n".to_owned()));
+    let help = digestd(folder.path(), "--help");
+    assert_eq!(code(&help), 0);
+    assert!(text(&help.stdout).contains("Usage: digestd"));
+}
+
+#[test]
+fn a_first_configuration_is_written_once_and_can_be_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = digestd(folder.path(), "init shop");
+    assert_eq!(code(&first), 0, "{}", text(&first.stderr));
+    assert!(text(&first.stdout).contains("wrote shop/digestd.toml"));
+    let again = digestd(folder.path(), "init shop");
+    assert_eq!((code(&again), text(&again.stdout)), (2, String::new()));
+    assert!(text(&again.stderr).starts_with("error: shop/digestd.toml already exists"));
+    let policy = digestd(folder.path(), "policy --json --config shop/digestd.toml");
+    let policy: serde_json::Value = serde_json::from_slice(&policy.stdout).unwrap();
+    assert_eq!(policy["retry"]["transport"]["base_seconds"], 30);
+}
+
+#[test]
+fn what_is_wrong_with_line_or_file_ends_with_2_and_one_paragraph_on_standard_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = digestd(folder.path(), "policy");
+    let path = folder.path().canonicalize().unwrap().join("digestd.toml");
+    assert_eq!((code(&missing), text(&missing.stdout)), (2, String::new()));
+    assert_eq!(
+        text(&missing.stderr),
+        format!(
+            "error: there is no configuration file at {}; `digestd init` writes one with comments, \
+             or name another with --config FILE\n",
+            path.display()
+        )
+    );
+    std::fs::write(&path, "[campain]\n").unwrap();
+    let wrong = digestd(folder.path(), "policy");
+    assert_eq!(code(&wrong), 2);
+    assert!(text(&wrong.stderr).contains("line 1, campain: there is no such table; did you mean"));
+    assert_eq!(code(&digestd(folder.path(), "frobnicate")), 2);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = command(folder.path(), "completions bash")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The pipe's reading end is closed, so a write finds nobody.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+}

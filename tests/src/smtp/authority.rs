@@ -1,0 +1,65 @@
+//! A certificate authority of the test's own.
+
+use anyhow::{Context, Result};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+use tokio_rustls::TlsAcceptor;
+
+/// An authority, with its certificate in a file for the client and a server certificate for
+/// `localhost`.
+pub struct Authority {
+    file: NamedTempFile,
+    acceptor: TlsAcceptor,
+}
+
+impl Authority {
+    /// Makes a new one, whose server certificate is for `localhost` only, by name and not by
+    /// address.
+    ///
+    /// # Errors
+    /// Where keys, certificates or the file cannot be made.
+    pub fn new() -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let mut file = NamedTempFile::new().context("make the file")?;
+        file.write_all(issuer.pem().as_bytes()).context("write the file")?;
+        file.flush().context("write the file")?;
+
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()])?
+            .signed_by(&key, &issuer)
+            .context("sign the server's certificate")?;
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?,
+        )?;
+        Ok(Self { file, acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+
+    /// The file with the authority's certificate.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        self.file.path()
+    }
+
+    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+        &self.acceptor
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("file", &self.file.path()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+//! Assembles what commands and the worker stand on, from the configuration and the environment.
+
+use crate::config::{Config, ProviderKind, Secrets, WhenEmpty};
+use crate::engine::connection::{Address, Target, connect};
+use anyhow::{Context, bail};
+use digest_activities::delivery::Pacer;
+use digest_activities::gates::{Campaign, Parts};
+use digest_activities::ledger::Ledger;
+use digest_activities::message::{self, MessageSettings, Templates};
+use digest_activities::provider::Provider;
+use digest_activities::provider::sandbox::{Behaviour, Sandbox};
+use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
+use digest_activities::source::{Queries, Source};
+use digest_workflows::operation::Period;
+use jiff::Timestamp;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use temporalio_client::Client;
+use tokio::sync::{Semaphore, watch};
+
+/// Connects to the ledger.
+///
+/// # Errors
+/// A configuration or ledger error, each naming its cure.
+pub async fn ledger(config: &Config, secrets: &Secrets) -> anyhow::Result<Ledger> {
+    let database = config.ledger_database(secrets)?;
+    Ok(Ledger::connect(database.url.reveal(), &config.ledger.schema).await?)
+}
+
+/// Connects to the engine. `search_attributes` says whether they must be registered: only `setup`,
+/// which registers them, does without.
+///
+/// # Errors
+/// An engine error, naming its cure, within seconds.
+pub async fn engine(config: &Config, search_attributes: bool) -> anyhow::Result<Client> {
+    let address = match &config.engine.address {
+        Some(address) => Address::Given(address.clone()),
+        None => Address::Environment,
+    };
+    let identity = format!("digestd@{}", std::process::id());
+    let namespace = config.engine.namespace.clone();
+    Ok(connect(&Target { address, namespace, identity, search_attributes }).await?)
+}
+
+/// Opens the source; connects when it is first asked.
+///
+/// # Errors
+/// What is wrong with the queries' text or the URL.
+pub fn source(config: &Config, secrets: &Secrets) -> anyhow::Result<Source> {
+    let database = config.source_database(secrets)?;
+    let queries = Queries {
+        customers: config.source.customers.clone(),
+        rows: config.source.rows.clone(),
+        still_wanted: config.source.still_wanted.clone(),
+        cleanup: config.source.cleanup.clone(),
+        cleanup_max_rows: u64::from(config.source.cleanup_max_rows),
+    };
+    Ok(Source::open(database.url.reveal(), queries)?)
+}
+
+/// Loads and parses the templates.
+///
+/// # Errors
+/// What is wrong with them, by file and line.
+pub fn templates(config: &Config, secrets: &Secrets) -> anyhow::Result<Templates> {
+    let settings = MessageSettings {
+        from: config.message.from.clone(),
+        subject: config.message.subject.clone().unwrap_or_default(),
+        text: config.message.text.clone(),
+        html: config.message.html.clone(),
+        unsubscribe_url: config.message.unsubscribe_url.clone(),
+        when_empty: match config.message.when_empty {
+            WhenEmpty::Skip => message::WhenEmpty::Skip,
+            WhenEmpty::Send => message::WhenEmpty::Send,
+        },
+    };
+    let folder = config.file.parent().map(PathBuf::from).unwrap_or_default();
+    Ok(Templates::load(&settings, &folder, secrets.unsubscribe_secret.as_ref())?)
+}
+
+/// The table `[sandbox]`: where it listens and what it remembers, and how it behaves.
+#[derive(Debug, Default, Deserialize)]
+struct SandboxTable {
+    /// Where it listens; any free port of loopback by default.
+    listen: Option<SocketAddr>,
+    /// The file that it remembers acceptances in, relative to the configuration.
+    log: Option<PathBuf>,
+}
+
+/// A provider, and what must live as long as it.
+pub struct Delivering {
+    /// The adapter.
+    pub provider: Arc<dyn Provider>,
+    /// The sandbox in this process, where the provider is that.
+    pub sandbox: Option<Sandbox>,
+}
+
+/// Makes the adapter that `[provider]` names; starts the sandbox if it is that.
+///
+/// # Errors
+/// A setting that cannot be used.
+pub async fn provider(config: &Config, secrets: &Secrets) -> anyhow::Result<Delivering> {
+    match config.provider.kind {
+        ProviderKind::Smtp => {
+            let credentials = secrets
+                .provider_username
+                .clone()
+                .zip(secrets.provider_password.clone())
+                .map(|(username, password)| Credentials { username, password });
+            let settings = Settings {
+                url: config.provider.url.clone().unwrap_or_default(),
+                credentials,
+                timeout: config.provider.timeout,
+                ehlo_name: config.provider.ehlo_name.clone(),
+                ca_file: config.provider.ca_file.clone(),
+            };
+            Ok(Delivering { provider: Arc::new(Smtp::new(settings)?), sandbox: None })
+        }
+        ProviderKind::Sandbox => sandbox(config).await,
+        kind => bail!(
+            "provider.kind = {:?} has no adapter in this version; use \"smtp\" with that \
+             provider's mail server, or \"sandbox\" to try digestd out",
+            kind.name()
+        ),
+    }
+}
+
+async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
+    let mut table = config.sandbox.clone();
+    let mut own = toml::Table::new();
+    for key in ["listen", "log"] {
+        if let Some(value) = table.remove(key) {
+            own.insert(key.to_owned(), value);
+        }
+    }
+    let own: SandboxTable = own.try_into().context("[sandbox] cannot be read")?;
+    let behaviour: Behaviour = table.try_into().context("[sandbox] cannot be read")?;
+    if let Some(url) = &config.provider.url {
+        // A sandbox that somebody else runs.
+        let contract = behaviour.contract;
+        let provider =
+            digest_activities::provider::sandbox::SandboxProvider::new(url, None, contract)?;
+        return Ok(Delivering { provider: Arc::new(provider), sandbox: None });
+    }
+    let listen = own.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
+    let folder = config.file.parent().map(PathBuf::from).unwrap_or_default();
+    let log = own.log.map(|log| folder.join(log));
+    let sandbox = Sandbox::start(behaviour, listen, log).await?;
+    Ok(Delivering { provider: Arc::new(sandbox.provider()), sandbox: Some(sandbox) })
+}
+
+/// Everything that the gates stand on.
+///
+/// # Errors
+/// The first part that cannot be had.
+pub async fn parts(
+    config: &Config,
+    secrets: &Secrets,
+    provider: Arc<dyn Provider>,
+    draining: watch::Receiver<bool>,
+) -> anyhow::Result<Parts> {
+    config.check(secrets, Timestamp::now())?;
+    let account = provider.provider_ref();
+    let listening = usize::try_from(config.worker.listening)?;
+    Ok(Parts {
+        ledger: ledger(config, secrets).await?,
+        source: source(config, secrets)?,
+        templates: templates(config, secrets)?,
+        provider,
+        campaign: Campaign {
+            name: config.campaign.name.clone(),
+            late_start: config.campaign.late_start,
+            useful_for: config.campaign.useful_for,
+            page_size: config.dispatch.page_size,
+            in_flight: config.dispatch.in_flight,
+        },
+        calendar: config.calendar()?,
+        rules: config.rules(),
+        pacer: Pacer::new(
+            format!("{}:{}", account.kind, account.account),
+            Some(config.provider.rate_per_second),
+        ),
+        listening: Arc::new(Semaphore::new(listening)),
+        draining,
+    })
+}
+
+/// The period asked for, or that of the latest run.
+///
+/// # Errors
+/// When there is none yet.
+pub async fn period(
+    ledger: &Ledger,
+    campaign: &str,
+    asked: Option<Period>,
+) -> anyhow::Result<Period> {
+    if let Some(period) = asked {
+        return Ok(period);
+    }
+    match ledger.latest_run(campaign).await? {
+        Some(run) => Ok(run.period),
+        None => bail!(
+            "the campaign {campaign:?} has no run yet; start one with `digestd run --period …`"
+        ),
+    }
+}

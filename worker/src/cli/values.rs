@@ -1,0 +1,52 @@
+//! Values that several commands take.
+
+use clap::Args;
+use digest_activities::message::Redacted;
+use digest_workflows::operation::{KeyError, OperationKey};
+use std::convert::Infallible;
+
+/// Who decides something, and why; both are kept in the ledger and may be seen in the engine.
+#[derive(Clone, Debug, Args)]
+pub struct Decision {
+    /// Why, in your words; kept in the ledger and visible in the engine, so without addresses
+    #[arg(long, value_name = "TEXT", value_parser = words)]
+    pub reason: String,
+    /// Who decides; your user name if left out
+    #[arg(long, value_name = "NAME", env = "USER", hide_env = true, value_parser = words)]
+    pub by: Option<String>,
+}
+
+impl Decision {
+    /// Who decides: the name given, else the user's, else the number of the user.
+    #[must_use]
+    pub fn who(&self) -> String {
+        self.by.clone().unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+    }
+}
+
+/// A value that must not be printed, such as an address.
+///
+/// # Errors
+/// Never.
+#[expect(clippy::must_use_candidate, reason = "clap takes it as a parser, which is fallible")]
+pub fn private(text: &str) -> Result<Redacted<String>, Infallible> {
+    Ok(Redacted::new(text.to_owned()))
+}
+
+/// A person's own words.
+pub(super) fn words(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("write something; it is kept beside the decision".to_owned());
+    }
+    if text.contains('@') {
+        return Err("leave out the '@'; these words are visible in the engine, so they must not hold an address".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// An operation key, or the `Message-ID` of its mail.
+pub(super) fn key(text: &str) -> Result<OperationKey, KeyError> {
+    OperationKey::parse(text)
+        .or_else(|error| OperationKey::from_message_id(text).map_err(|_| error))
+}

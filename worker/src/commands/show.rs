@@ -1,0 +1,60 @@
+//! `digestd show`: one operation whole, or all periods of a customer.
+
+use crate::assemble;
+use crate::cli::Exit;
+use crate::cli::read::ShowArgs;
+use crate::config::{Config, Secrets};
+use crate::{output, report};
+use anyhow::bail;
+use digest_activities::ledger::{Ledger, Shown};
+use digest_workflows::operation::OperationKey;
+
+/// Prints one operation, or every one of a customer.
+///
+/// # Errors
+/// An unreachable ledger, or no such operation.
+pub(super) async fn run(config: Config, args: ShowArgs) -> anyhow::Result<Exit> {
+    let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
+    let keys = match (&args.key, &args.customer) {
+        (Some(key), _) => vec![key.clone()],
+        (None, Some(customer)) => ledger.keys_of(&config.campaign.name, customer).await?,
+        (None, None) => Vec::new(),
+    };
+    if keys.is_empty() {
+        bail!(
+            "the ledger knows no operation of this customer in the campaign {:?}; is the id \
+             written as the source has it?",
+            config.campaign.name
+        );
+    }
+    let mut shown = Vec::new();
+    for key in &keys {
+        shown.push(look(&ledger, &config, key).await?);
+    }
+    let now = ledger.now().await?;
+    match (args.json, shown.as_slice()) {
+        (true, [one]) if args.key.is_some() => output::print_json(one)?,
+        (true, all) => output::print_json(&all)?,
+        (false, all) => {
+            let texts: Vec<String> =
+                all.iter().map(|shown| report::operation(shown, now)).collect();
+            output::print(&texts.join("\n\n"))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+async fn look(ledger: &Ledger, config: &Config, key: &OperationKey) -> anyhow::Result<Shown> {
+    let mut shown = ledger.show(key).await?;
+    shown.ui_url = Some(ui_url(config, key));
+    Ok(shown)
+}
+
+/// The operation's workflow in the engine's web UI.
+#[must_use]
+pub(super) fn ui_url(config: &Config, key: &OperationKey) -> String {
+    // A key's own encoding has `%`, which a URL must carry encoded once more.
+    let id = key.to_string().replace('%', "%25");
+    let namespace = super::run::namespace(config);
+    format!("{}/namespaces/{namespace}/workflows/{id}", config.engine.ui_url)
+}

@@ -1,0 +1,36 @@
+//! `digestd worker`: runs until SIGTERM, then drains.
+
+use crate::cli::Exit;
+use crate::config::{Config, Secrets};
+use crate::service::Service;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Runs the worker.
+///
+/// # Errors
+/// What kept it from starting, naming the cure; or why the engine refused it.
+pub(super) async fn run(config: Config) -> anyhow::Result<Exit> {
+    let secrets = Secrets::from_env()?;
+    if let Some(point) = digest_activities::crash::armed().map_err(anyhow::Error::msg)? {
+        tracing::warn!(
+            "CRASH POINT {point} IS ARMED by {}: this process will end by SIGKILL",
+            digest_activities::crash::VARIABLE
+        );
+    }
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let campaign = config.campaign.name.clone();
+    let queue = config.engine.task_queue.clone();
+    let service = Service::connect(config, &secrets).await?;
+    tracing::info!(campaign, queue, "the worker is ready");
+    service
+        .run(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        })
+        .await?;
+    tracing::info!("the worker has stopped");
+    Ok(Exit::Done)
+}

@@ -1,0 +1,214 @@
+//! The worker process: polls the engine, sweeps, answers health checks, and drains when it is told
+//! to stop.
+
+use crate::assemble::{self, Delivering};
+use crate::config::{Config, Secrets};
+use crate::sweep::Sweep;
+use anyhow::{Context, anyhow};
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use digest_activities::gates::{Gates, Parts};
+use digest_activities::ledger::Ledger;
+use digest_workflows::customer::CustomerDigest;
+use digest_workflows::page::DigestPage;
+use digest_workflows::run::DigestRun;
+use digest_workflows::weekly::WeeklyDigest;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use temporalio_client::Client;
+use temporalio_sdk::runtime::RuntimeOptions;
+use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
+use temporalio_sdk::{Runtime, Worker, WorkerOptions};
+use tokio::sync::watch;
+
+/// Workflow tasks at once; each runs its local activities.
+const WORKFLOW_TASKS: usize = 100;
+/// Activities of the runs at once: freezes.
+const REMOTE_ACTIVITIES: usize = 10;
+
+/// A worker that is ready to run.
+pub struct Service {
+    config: Config,
+    client: Client,
+    parts: Arc<Parts>,
+    delivering: Delivering,
+    drain: watch::Sender<bool>,
+}
+
+impl Service {
+    /// Connects everything.
+    ///
+    /// # Errors
+    /// The first part that cannot be had, naming its cure. Nothing was started then.
+    pub async fn connect(config: Config, secrets: &Secrets) -> anyhow::Result<Self> {
+        let client = assemble::engine(&config, true).await?;
+        let delivering = assemble::provider(&config, secrets).await?;
+        Self::with(config, secrets, client, delivering).await
+    }
+
+    /// The same on a client and a provider that exist already.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn with(
+        config: Config,
+        secrets: &Secrets,
+        client: Client,
+        delivering: Delivering,
+    ) -> anyhow::Result<Self> {
+        let (drain, draining) = watch::channel(false);
+        let provider = Arc::clone(&delivering.provider);
+        let parts = assemble::parts(&config, secrets, provider, draining).await?;
+        Ok(Self { config, client, parts: Arc::new(parts), delivering, drain })
+    }
+
+    /// The ledger that it works on.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.parts.ledger
+    }
+
+    /// Runs until `stop` completes, then drains: no attempt begins any more, those under way end or
+    /// become unknown, and the rest is left to the next worker.
+    ///
+    /// # Errors
+    /// When the engine refuses the worker for good.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let runtime = Runtime::from_current_tokio(RuntimeOptions::builder().build().map_err(text)?)
+            .map_err(|error| anyhow!("the engine's runtime did not start: {error}"))?;
+        let grace = Duration::try_from(self.config.worker.shutdown_grace)?;
+        let mut worker = self.worker(&runtime, grace)?;
+        let shutdown = worker.shutdown_handle();
+        let http = self.http().await?;
+        let sweep = Sweep {
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            campaign: self.config.campaign.name.clone(),
+            task_queue: self.config.engine.task_queue.clone(),
+            rules: self.parts.rules.clone(),
+        };
+        let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
+        let drain = self.drain.clone();
+        let places = Arc::clone(&self.parts.listening);
+        let all_places = self.config.worker.listening;
+        let ending = async {
+            stop.await;
+            tracing::info!("draining: no attempt begins any more");
+            drain.send_replace(true);
+            // Sessions that are listened to end by themselves within the time-out, or by the end of
+            // the grace period, when the ledger already knows them as unknown.
+            let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
+            shutdown();
+        };
+        let running = async {
+            let run = worker.run();
+            tokio::pin!(run);
+            let limit = async {
+                let mut draining = self.drain.subscribe();
+                let _ = draining.wait_for(|drain| *drain).await;
+                tokio::time::sleep(grace).await;
+            };
+            tokio::select! {
+                result = &mut run => result.map_err(|error| anyhow!("the worker stopped: {error}")),
+                // What is still open then is known to the ledger, and asked for again.
+                () = limit => Ok(()),
+            }
+        };
+        let (result, ()) = tokio::join!(running, ending_or_done(ending, self.drain.subscribe()));
+        self.drain.send_replace(true);
+        sweeping.abort();
+        if let Some(http) = http {
+            http.abort();
+        }
+        if let Some(sandbox) = self.delivering.sandbox {
+            sandbox.stop().await;
+        }
+        self.parts.ledger.close().await;
+        result
+    }
+
+    fn worker(&self, runtime: &Runtime, grace: Duration) -> anyhow::Result<Worker> {
+        let concurrency = usize::try_from(self.config.worker.concurrency)?;
+        let tuner = TunerHolder::builder()
+            .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(WORKFLOW_TASKS))
+            .activity_task_slot_supplier(FixedSizeSlotSupplier::new(REMOTE_ACTIVITIES))
+            .local_activity_task_slot_supplier(FixedSizeSlotSupplier::new(concurrency))
+            .nexus_task_slot_supplier(FixedSizeSlotSupplier::new(1))
+            .build();
+        let options = WorkerOptions::new(self.config.engine.task_queue.clone())
+            .tuner(tuner)
+            .graceful_shutdown_period(grace)
+            .register_workflow::<WeeklyDigest>()
+            .map_err(text)?
+            .register_workflow::<DigestRun>()
+            .map_err(text)?
+            .register_workflow::<DigestPage>()
+            .map_err(text)?
+            .register_workflow::<CustomerDigest>()
+            .map_err(text)?
+            .register_activities(Gates::new(Arc::clone(&self.parts)))
+            .build();
+        Worker::new(runtime, self.client.clone(), options)
+            .map_err(|error| anyhow!("the worker did not start: {error}"))
+    }
+
+    async fn http(&self) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
+        let listen = self.config.http.listen;
+        let state = Health { ledger: self.parts.ledger.clone(), drain: self.drain.subscribe() };
+        let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| {
+            format!("cannot listen on {listen}; set [http] listen to a free address")
+        })?;
+        tracing::info!(address = %listener.local_addr().unwrap_or(listen), "health checks");
+        let app = router(state);
+        Ok(Some(tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "health checks ended");
+            }
+        })))
+    }
+}
+
+/// Waits for the end, unless the worker has ended by itself.
+async fn ending_or_done(ending: impl Future<Output = ()>, mut drain: watch::Receiver<bool>) {
+    tokio::pin!(ending);
+    tokio::select! {
+        () = &mut ending => {}
+        // The worker failed before anybody asked it to stop.
+        _ = async { drain.wait_for(|drain| *drain).await.map(|_| ()) } => { ending.await; }
+    }
+}
+
+#[derive(Clone)]
+struct Health {
+    ledger: Ledger,
+    drain: watch::Receiver<bool>,
+}
+
+fn router(state: Health) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(state)
+}
+
+/// Ready to begin attempts: not draining, and the ledger answers.
+async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
+    if *health.drain.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    let asked = tokio::time::timeout(Duration::from_secs(2), health.ledger.now()).await;
+    match asked {
+        Ok(Ok(_)) => (StatusCode::OK, "ok\n"),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "the ledger does not answer\n"),
+    }
+}
+
+/// The addresses that an operator sees.
+#[must_use]
+pub fn health_url(listen: SocketAddr) -> String {
+    format!("http://{listen}/healthz")
+}
+
+fn text(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("{error}")
+}

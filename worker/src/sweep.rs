@@ -1,0 +1,173 @@
+//! The sweep: each minute, whatever the ledger has open and the engine has not is started again.
+//!
+//! A workflow that was terminated, reset away or forgotten, or a crash between the ledger's record
+//! and the engine's start, changes nothing in what may be sent: whoever is started here asks the
+//! ledger first.
+
+use anyhow::Context;
+use digest_activities::ledger::{Ledger, RunState};
+use digest_workflows::activities::RunStart;
+use digest_workflows::attributes;
+use digest_workflows::customer::{CustomerDigest, CustomerInput};
+use digest_workflows::operation::{OperationKey, Rules, Verdict};
+use digest_workflows::run::{DigestRun, RunInput};
+use futures::{StreamExt, TryStreamExt};
+use jiff::SignedDuration;
+use std::collections::HashSet;
+use std::time::Duration;
+use temporalio_client::{
+    Client, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
+    WorkflowSignalOptions, WorkflowStartOptions, errors::WorkflowStartError,
+};
+use tokio::sync::watch;
+
+/// How often it sweeps.
+const EVERY: Duration = Duration::from_mins(1);
+/// An operation that was enqueued just now has its start still under way.
+const GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// How many operations are looked at in one query.
+const BATCH: u32 = 500;
+
+/// What the sweep needs.
+pub struct Sweep {
+    /// The ledger.
+    pub ledger: Ledger,
+    /// The engine.
+    pub client: Client,
+    /// The campaign of this worker.
+    pub campaign: String,
+    /// The task queue that its workflows run on.
+    pub task_queue: String,
+    /// The rules that a workflow is started with.
+    pub rules: Rules,
+}
+
+/// What one sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Runs whose workflow was started again.
+    pub runs: u64,
+    /// Operations whose workflow was started again.
+    pub operations: u64,
+    /// Operations that were told of a verdict.
+    pub told: u64,
+}
+
+impl Sweep {
+    /// Sweeps each minute until `stop` says so. A sweep that fails is logged and tried again.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        loop {
+            match self.once().await {
+                Ok(swept) if swept != Swept::default() => {
+                    tracing::info!(
+                        runs = swept.runs,
+                        operations = swept.operations,
+                        told = swept.told,
+                        "swept up what had no workflow"
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(error = format!("{error:#}"), "the sweep failed"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// Sweeps once.
+    ///
+    /// # Errors
+    /// When the ledger or the engine does not answer; what was started stays started.
+    pub async fn once(&self) -> anyhow::Result<Swept> {
+        let mut swept = Swept::default();
+        for run in self.ledger.open_runs(&self.campaign).await? {
+            let start = RunStart {
+                campaign: run.campaign.clone(),
+                period: run.period,
+                // The ledger has it; a run that is found again is neither late nor early.
+                tick: run.tick,
+            };
+            let input = RunInput::new(start);
+            let id = digest_workflows::run_id(&run.campaign, run.period);
+            let attributes = attributes::of_run(&run.campaign, run.period);
+            debug_assert_ne!(run.state, RunState::Closed);
+            let options = self.options(id, attributes);
+            let started = self.client.start_workflow(DigestRun::run, input, options).await;
+            swept.runs += u64::from(is_started(started.map(|_| ()))?);
+        }
+        let open = self.open_operations().await?;
+        let mut after = String::new();
+        loop {
+            let batch = self.ledger.unfinished(&self.campaign, GRACE, &after, BATCH).await?;
+            let Some(last) = batch.last() else { return Ok(swept) };
+            after = last.key.to_string();
+            for unfinished in &batch {
+                let id = unfinished.key.to_string();
+                if open.contains(&id) {
+                    if unfinished.operation.verdict.is_some_and(|v| v.verdict != Verdict::Abandon) {
+                        swept.told += u64::from(self.tell(&unfinished.key).await);
+                    }
+                } else if self.start(&unfinished.key).await? {
+                    swept.operations += 1;
+                }
+            }
+        }
+    }
+
+    /// The ids of every open operation workflow of the campaign.
+    async fn open_operations(&self) -> anyhow::Result<HashSet<String>> {
+        let query = format!(
+            "WorkflowType = 'CustomerDigest' AND DigestCampaign = '{}' AND \
+             ExecutionStatus = 'Running'",
+            self.campaign
+        );
+        self.client
+            .list_workflows(query, WorkflowListOptions::default())
+            .map(|workflow| workflow.map(|workflow| workflow.id().to_owned()))
+            .try_collect()
+            .await
+            .context("the engine does not list the open workflows")
+    }
+
+    async fn start(&self, key: &OperationKey) -> anyhow::Result<bool> {
+        let input = CustomerInput {
+            key: key.clone(),
+            ledger: self.ledger.identity().clone(),
+            rules: self.rules.clone(),
+        };
+        let options = self.options(key.to_string(), attributes::of_operation(key));
+        let started = self.client.start_workflow(CustomerDigest::run, input, options).await;
+        is_started(started.map(|_| ()))
+    }
+
+    /// Tells an open workflow that the ledger has news; returns whether it was told.
+    pub async fn tell(&self, key: &OperationKey) -> bool {
+        let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.to_string());
+        let options = WorkflowSignalOptions::default();
+        workflow.signal(CustomerDigest::evidence, serde_json::Value::Null, options).await.is_ok()
+    }
+
+    /// The ledger is the guard, so a closed workflow's id may be used again; a running one stays.
+    fn options(
+        &self,
+        id: String,
+        attributes: temporalio_common::search_attributes::SearchAttributes,
+    ) -> WorkflowStartOptions {
+        WorkflowStartOptions::new(self.task_queue.clone(), id)
+            .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
+            .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
+            .search_attributes(attributes)
+            .build()
+    }
+}
+
+/// Whether a start started something; that it runs already is no error.
+fn is_started(result: Result<(), WorkflowStartError>) -> anyhow::Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(WorkflowStartError::AlreadyStarted { .. }) => Ok(false),
+        Err(error) => Err(error).context("the engine did not start a workflow"),
+    }
+}

@@ -1,0 +1,508 @@
+//! `CustomerDigest`: drives one operation through the machine.
+//!
+//! A short loop that turns each step of the decision core into an activity, a timer or a wait, and
+//! takes the ledger's answer for the truth. It decides nothing. It always completes, and only its
+//! state says how.
+
+#![expect(
+    clippy::needless_pass_by_value,
+    clippy::must_use_candidate,
+    missing_docs,
+    reason = "the engine's macros set the shape of handlers"
+)]
+
+use crate::activities::{
+    DeliverInput, Gates, LedgerRef, OperationInput, Pause, Progress, RecordInput,
+};
+use crate::attributes;
+use crate::operation::{Event, FailureClass, Operation, OperationKey, Rules, State, Step, Why};
+use crate::signal::{Letter, verdict};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+use temporalio_macros::{workflow, workflow_methods};
+use temporalio_workflow::{
+    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, SyncWorkflowContext, TimerOptions,
+    WaitConditionOptions, WorkflowCancellationToken, WorkflowContext, WorkflowContextView,
+    WorkflowResult,
+};
+
+/// A history that grows past this many events is continued as new.
+const EVENTS_MAX: u32 = 1_500;
+/// At most this many remarks are kept for the details.
+const REMARKS_MAX: usize = 5;
+/// At most this many signals wait for the ledger; more are noted and dropped.
+const LETTERS_MAX: usize = 50;
+/// The first wait after the ledger or a worker did not answer; it doubles.
+const OUTAGE_WAIT: Duration = Duration::from_secs(1);
+/// The longest such wait.
+const OUTAGE_WAIT_MAX: Duration = Duration::from_mins(1);
+/// The first wait under a hold; it doubles.
+const HOLD_WAIT: Duration = Duration::from_mins(1);
+/// The longest such wait.
+const HOLD_WAIT_MAX: Duration = Duration::from_mins(15);
+/// The wait for a listening place, or for another worker.
+const SHORT_WAIT: Duration = Duration::from_secs(5);
+/// What an activity needs besides the provider's time: the ledger, rendering, the rate.
+const OVERHEAD: Duration = Duration::from_mins(1);
+/// No timer is shorter, whatever the clocks say.
+const TIMER_MIN: Duration = Duration::from_millis(50);
+
+/// What an operation's workflow is started with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CustomerInput {
+    /// The operation.
+    pub key: OperationKey,
+    /// The ledger it is recorded in.
+    pub ledger: LedgerRef,
+    /// The rules, frozen at the start.
+    pub rules: Rules,
+}
+
+/// How an operation's workflow ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomerResult {
+    /// The operation's state then.
+    pub state: State,
+    /// The class of its last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
+    /// How many attempts there were.
+    pub attempts: u32,
+}
+
+/// What the query `status` answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CustomerStatus {
+    /// The operation.
+    pub key: OperationKey,
+    /// Its state; absent before the ledger's first answer.
+    pub state: Option<State>,
+    /// The class of its last failure.
+    pub class: Option<FailureClass>,
+    /// What it waits for, in words.
+    pub waits_for: String,
+    /// What was noted about signals, newest last.
+    pub remarks: Vec<String>,
+}
+
+/// One customer in one period.
+#[workflow]
+pub struct CustomerDigest {
+    input: CustomerInput,
+    /// The operation and the time of the ledger's last answer.
+    answer: Option<(Operation, Timestamp)>,
+    letters: VecDeque<Letter>,
+    /// Somebody says that the ledger has news.
+    poked: bool,
+    remarks: Vec<String>,
+    waits_for: String,
+    slot: Option<Timestamp>,
+    pause: Option<Pause>,
+    /// How often in a row nothing could be done; paces the next try.
+    idle: u32,
+    /// What the state search attribute says.
+    shown: String,
+}
+
+#[workflow_methods]
+impl CustomerDigest {
+    #[init]
+    fn new(ctx: &WorkflowContextView, input: CustomerInput) -> Self {
+        // Continued as new, the attributes are inherited.
+        let shown = ctx.search_attributes().and_then(|fields| fields.get(&attributes::STATE));
+        Self {
+            input,
+            answer: None,
+            letters: VecDeque::new(),
+            poked: false,
+            remarks: Vec::new(),
+            waits_for: "its first attempt".to_owned(),
+            slot: None,
+            pause: None,
+            idle: 0,
+            shown: shown.unwrap_or_else(|| attributes::ACTIVE.to_owned()),
+        }
+    }
+
+    /// Drives the operation until nothing follows by itself.
+    ///
+    /// # Errors
+    /// None: it always completes, and only its result says how.
+    #[run(name = "CustomerDigest")]
+    pub async fn run(ctx: &mut WorkflowContext<Self>) -> WorkflowResult<CustomerResult> {
+        let mut presumed: Option<Timestamp> = None;
+        loop {
+            if let Some(letter) = ctx.state_mut(|s| s.letters.pop_front()) {
+                if !hand_over(ctx, letter).await {
+                    wait_out(ctx).await;
+                }
+                continue;
+            }
+            if ctx.history_length() > EVENTS_MAX {
+                let input = ctx.state(|s| s.input.clone());
+                ctx.continue_as_new(input, ContinueAsNewOptions::default())?;
+            }
+            let poked = ctx.state_mut(|s| std::mem::take(&mut s.poked));
+            let step = if poked && ctx.state(|s| s.answer.is_some()) {
+                Step::Reconcile
+            } else {
+                ctx.state(|s| s.next_step(presumed.take()))
+            };
+            match step {
+                Step::Done => return Ok(ctx.state(Self::result)),
+                Step::Wait(until, why) => {
+                    wait_for(ctx, until, why).await;
+                    presumed = Some(until);
+                }
+                step => {
+                    perform(ctx, step).await;
+                    show(ctx);
+                    if ctx.state(|s| s.pause.is_some()) {
+                        wait_out(ctx).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A verdict about an unknown: `{"verdict": "delivered" | "not_delivered" | "abandon",
+    /// "attempt": 1, "by": "…", "reason": "…"}`. Anything else is noted and changes nothing.
+    #[signal(name = "reconcile")]
+    pub fn reconcile(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+        match verdict(&payload) {
+            Ok(letter) => self.post(letter),
+            Err(why) => self.remark(format!("signal reconcile ignored: {why}")),
+        }
+    }
+
+    /// Evidence that the ledger could not be made to hold, or a hint that it has news.
+    #[signal(name = "evidence")]
+    pub fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
+        match serde_json::from_value::<Event>(payload) {
+            Ok(event @ Event::Answered { .. }) => self.post(Letter::evidence(event)),
+            _ => self.poked = true,
+        }
+    }
+
+    /// A hold is of a run; here it is only noted.
+    #[signal(name = "hold")]
+    fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+        let run = crate::run_id(self.input.key.campaign(), self.input.key.period());
+        self.remark(format!("signal hold ignored: hold the run {run} instead"));
+    }
+
+    /// The run was resumed: ask at once instead of at the next timer.
+    #[signal(name = "resume")]
+    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+        self.poked = true;
+    }
+
+    /// How the operation stands, as JSON.
+    #[query(name = "status")]
+    pub fn status(&self, _ctx: &WorkflowContextView) -> CustomerStatus {
+        CustomerStatus {
+            key: self.input.key.clone(),
+            state: self.answer.as_ref().map(|(operation, _)| operation.state),
+            class: self.answer.as_ref().and_then(|(operation, _)| operation.class),
+            waits_for: self.waits_for.clone(),
+            remarks: self.remarks.clone(),
+        }
+    }
+}
+
+impl CustomerDigest {
+    /// The next step; `presumed` is the ledger's time that a timer has waited for. Whatever it leads
+    /// to, the ledger checks it by its own clock.
+    fn next_step(&self, presumed: Option<Timestamp>) -> Step {
+        match &self.answer {
+            // The ledger has not been asked yet; its answer says whether this was the right guess.
+            None => Step::Deliver { generation: 1, ordinal: 1 },
+            Some((operation, now)) => {
+                operation.next(&self.input.rules, presumed.map_or(*now, |at| at.max(*now)))
+            }
+        }
+    }
+
+    fn result(&self) -> CustomerResult {
+        let operation = self.answer.as_ref().map(|(operation, _)| operation);
+        CustomerResult {
+            state: operation.map_or(State::Selected, |operation| operation.state),
+            class: operation.and_then(|operation| operation.class),
+            attempts: operation.map_or(0, |operation| operation.attempts),
+        }
+    }
+
+    fn post(&mut self, letter: Letter) {
+        if self.letters.len() < LETTERS_MAX {
+            self.letters.push_back(letter);
+        } else {
+            self.remark("too many signals at once: one was dropped".to_owned());
+        }
+    }
+
+    fn remark(&mut self, remark: String) {
+        if self.remarks.len() >= REMARKS_MAX {
+            self.remarks.remove(0);
+        }
+        self.remarks.push(remark);
+    }
+
+    /// Takes an activity's answer for the truth.
+    fn take(&mut self, progress: Progress) {
+        self.waits_for = progress.operation.waits_for(progress.now);
+        self.answer = Some((progress.operation, progress.now));
+        self.slot = match progress.pause {
+            Some(Pause::Paced(at)) => Some(at),
+            _ => None,
+        };
+        self.idle = if progress.pause.is_some() { self.idle + 1 } else { 0 };
+        self.pause = progress.pause;
+        if let Some(event) = progress.uncommitted {
+            self.letters.push_front(Letter::evidence(event));
+        }
+    }
+
+    /// An activity did not answer: a lost worker, or an unreachable ledger. Nothing is concluded
+    /// from it; the same question is asked again.
+    fn lost(&mut self) {
+        self.idle += 1;
+        self.pause = None;
+        "the ledger or a worker, which did not answer; asked again soon"
+            .clone_into(&mut self.waits_for);
+    }
+
+    fn input(&self, random: f64) -> OperationInput {
+        OperationInput {
+            key: self.input.key.clone(),
+            ledger: self.input.ledger.clone(),
+            rules: self.input.rules.clone(),
+            random,
+        }
+    }
+}
+
+/// Performs one step; whatever comes back is in the workflow's state afterwards.
+async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) {
+    let random = ctx.random::<f64>();
+    let input = ctx.state(|s| s.input(random));
+    let key = input.key.to_string();
+    let timeouts = input.rules.timeouts;
+    let answer_in = Duration::try_from(timeouts.timeout).unwrap_or(OVERHEAD);
+    let result = match step {
+        Step::Deliver { generation, ordinal } => {
+            let slot = ctx.state_mut(|s| s.slot.take());
+            let input = DeliverInput { operation: input, generation, ordinal, slot };
+            // Connecting and the answer may each take the time-out.
+            let options = local(answer_in * 2 + OVERHEAD, format!("deliver {key}"));
+            ctx.execute_local_activity(Gates::deliver, input, options).await
+        }
+        Step::CleanUp => {
+            let options = local(OVERHEAD, format!("clean up {key}"));
+            ctx.execute_local_activity(Gates::clean_up, input, options).await
+        }
+        _ => {
+            let options = local(answer_in + OVERHEAD, format!("reconcile {key}"));
+            ctx.execute_local_activity(Gates::reconcile, input, options).await
+        }
+    };
+    if let Ok(progress) = result {
+        ctx.state_mut(|s| s.take(progress));
+    } else {
+        ctx.state_mut(CustomerDigest::lost);
+        show(ctx);
+        pause(ctx, outage_wait(ctx.state(|s| s.idle)), "the ledger or a worker").await;
+    }
+}
+
+/// Has the ledger record a signal; returns whether it did.
+async fn hand_over(ctx: &WorkflowContext<CustomerDigest>, letter: Letter) -> bool {
+    let random = ctx.random::<f64>();
+    let input = RecordInput {
+        operation: ctx.state(|s| s.input(random)),
+        event: letter.event.clone(),
+        by: letter.by.clone(),
+        reason: letter.reason.clone(),
+    };
+    let options = local(OVERHEAD, format!("record {}", letter.event.name()));
+    let Ok(progress) = ctx.execute_local_activity(Gates::record, input, options).await else {
+        ctx.state_mut(|s| {
+            s.letters.push_front(letter);
+            s.lost();
+        });
+        show(ctx);
+        return false;
+    };
+    let note = progress.note;
+    ctx.state_mut(|s| {
+        s.take(progress);
+        if let Some(note) = note {
+            s.remark(format!("{} from {}: {note}", letter.event.name(), letter.by));
+        }
+    });
+    show(ctx);
+    true
+}
+
+/// Waits until `until` by the ledger's clock, as far as the engine's can tell, or for a signal.
+async fn wait_for(ctx: &WorkflowContext<CustomerDigest>, until: Timestamp, why: Why) {
+    let now = ctx.state(|s| s.answer.as_ref().map(|(_, now)| *now));
+    let remaining = now.map_or(OUTAGE_WAIT, |now| {
+        Duration::try_from(until.duration_since(now)).unwrap_or(TIMER_MIN)
+    });
+    let summary = match why {
+        Why::Retry(class) => format!("next attempt after {class}"),
+        Why::Replay => "replay under the same key".to_owned(),
+        Why::LookUp => "next look-up at the provider".to_owned(),
+        Why::LateAnswer => "a late answer, until the lease ends".to_owned(),
+        Why::Verdict => "the verdict is acted on".to_owned(),
+        Why::Human => "a human's verdict".to_owned(),
+        Why::Cleanup => "next cleanup".to_owned(),
+    };
+    pause(ctx, remaining.max(TIMER_MIN), &summary).await;
+}
+
+/// Waits out a pause, or an outage.
+async fn wait_out(ctx: &WorkflowContext<CustomerDigest>) {
+    let (reason, idle, now) =
+        ctx.state(|s| (s.pause, s.idle, s.answer.as_ref().map(|(_, now)| *now)));
+    let (wait, summary) = match reason {
+        Some(Pause::Held) => (doubled(HOLD_WAIT, HOLD_WAIT_MAX, idle), "held: waits for resume"),
+        Some(Pause::Paced(at)) => {
+            let wait = now.map_or(SHORT_WAIT, |now| {
+                Duration::try_from(at.duration_since(now)).unwrap_or(TIMER_MIN)
+            });
+            (wait, "its place in the rate")
+        }
+        Some(Pause::Listening) => (SHORT_WAIT, "a place to listen for its answer"),
+        Some(Pause::Draining) => (SHORT_WAIT, "another worker"),
+        None => (outage_wait(idle), "the ledger or a worker"),
+    };
+    pause(ctx, wait.max(TIMER_MIN), summary).await;
+}
+
+/// One timer that a signal ends early. Its token is detached: a requested cancellation stops
+/// nothing on a customer.
+async fn pause(ctx: &WorkflowContext<CustomerDigest>, wait: Duration, summary: &str) {
+    let timer_token = WorkflowCancellationToken::new();
+    let options = TimerOptions::builder(wait)
+        .cancellation_token(timer_token.clone())
+        .summary(summary.to_owned())
+        .build();
+    let signalled = WaitConditionOptions::builder()
+        .cancellation_token(WorkflowCancellationToken::new())
+        .build();
+    let fired = temporalio_workflow::workflows::select! {
+        _ = ctx.timer(options) => true,
+        _ = ctx.wait_condition_with_options(
+            |s: &CustomerDigest| s.poked || !s.letters.is_empty(),
+            signalled,
+        ) => false,
+    };
+    if !fired {
+        timer_token.cancel();
+    }
+}
+
+/// Says in words what the operation waits for, and upserts its state, only off the happy path.
+fn show(ctx: &WorkflowContext<CustomerDigest>) {
+    let cancelled = ctx.cancellation_token().is_cancelled();
+    let details = ctx.state(|s| s.details(cancelled));
+    ctx.set_current_details(details);
+    let state = ctx.state(CustomerDigest::state_to_show);
+    if state != ctx.state(|s| s.shown.clone()) {
+        ctx.upsert_search_attributes([attributes::STATE.value_set(state.clone())]);
+        ctx.state_mut(|s| s.shown = state);
+    }
+}
+
+impl CustomerDigest {
+    /// What the state search attribute should say. Selected, sending and a prompt sent are
+    /// `active`; once it says something else it is kept true.
+    fn state_to_show(&self) -> String {
+        if self.pause == Some(Pause::Held) {
+            return "held".to_owned();
+        }
+        let unusual = self.shown != attributes::ACTIVE;
+        match self.answer.as_ref().map(|(operation, _)| operation.state) {
+            None | Some(State::Selected | State::Sending) => attributes::ACTIVE.to_owned(),
+            Some(State::Sent | State::Cleaned) if !unusual => attributes::ACTIVE.to_owned(),
+            Some(state) => state.name().to_owned(),
+        }
+    }
+
+    fn details(&self, cancelled: bool) -> String {
+        let key = &self.input.key;
+        let mut lines = vec![format!("**{key}**")];
+        if let Some((operation, _)) = &self.answer {
+            let class = operation.class.map(|class| format!(", last failure: {class}"));
+            lines.push(format!(
+                "{} since {}{}",
+                operation.state,
+                operation.since,
+                class.unwrap_or_default()
+            ));
+            if self.pause == Some(Pause::Held) {
+                lines.push("The run is held: nothing is sent until `digestd resume`.".to_owned());
+            }
+            if !self.waits_for.is_empty() {
+                lines.push(format!("Waits for {}.", self.waits_for));
+            }
+            if operation.state == State::Unknown {
+                lines.extend(how_to_resolve(key, operation));
+            }
+        }
+        if cancelled {
+            lines.push(
+                "Cancellation was requested. It stops nothing here: use `digestd cancel` for the \
+                 run, or `digestd resolve` for this operation."
+                    .to_owned(),
+            );
+        }
+        lines.extend(self.remarks.iter().map(|remark| format!("- {remark}")));
+        lines.join("\n\n")
+    }
+}
+
+/// The exact commands for an unknown, with the attempt that a verdict has to name.
+fn how_to_resolve(key: &OperationKey, operation: &Operation) -> Vec<String> {
+    let attempt = operation.newest_handed_over;
+    let acts = operation.settles_at().map_or_else(String::new, |at| {
+        format!(
+            " A verdict of not delivered is acted on at {at}, one of delivered when the lease ends."
+        )
+    });
+    vec![
+        format!("The provider may or may not have accepted attempt {attempt}.{acts}"),
+        format!(
+            "`digestd resolve {key} --delivered --attempt {attempt} --reason \"…\"` (or \
+             `--not-delivered`, `--abandon`)"
+        ),
+        format!(
+            "`temporal workflow signal --workflow-id {key} --name reconcile --input \
+             '{{\"verdict\":\"delivered\",\"attempt\":{attempt},\"by\":\"…\",\"reason\":\"…\"}}'`"
+        ),
+    ]
+}
+
+fn outage_wait(idle: u32) -> Duration {
+    doubled(OUTAGE_WAIT, OUTAGE_WAIT_MAX, idle)
+}
+
+/// `base`, doubled for each time after the first, up to `cap`.
+fn doubled(base: Duration, cap: Duration, times: u32) -> Duration {
+    base.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(cap)
+}
+
+/// A local activity of the workflow task: tried once, because the workflow asks again by itself, and
+/// not stopped by a requested cancellation.
+fn local(timeout: Duration, summary: String) -> LocalActivityOptions {
+    LocalActivityOptions::builder()
+        .start_to_close_timeout(timeout)
+        .schedule_to_close_timeout(timeout * 4)
+        .retry_policy(RetryPolicy::builder().maximum_attempts(1).build())
+        .cancellation_token(WorkflowCancellationToken::new())
+        .summary(summary)
+        .build()
+}

@@ -1,0 +1,128 @@
+//! Signals: whatever anybody sends, read tolerantly.
+
+use crate::operation::{Event, Verdict};
+use serde_json::Value;
+
+/// The longest `by` or `reason` that is kept, in characters.
+const WORDS_MAX: usize = 500;
+
+/// A signal on its way to the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    /// What happened.
+    pub event: Event,
+    /// Who says so.
+    pub by: String,
+    /// In their words.
+    pub reason: Option<String>,
+}
+
+impl Letter {
+    /// Evidence from digestd's own worker.
+    #[must_use]
+    pub fn evidence(event: Event) -> Self {
+        Self { event, by: "late answer".to_owned(), reason: None }
+    }
+}
+
+/// Reads a verdict: `{"verdict": "delivered" | "not_delivered" | "abandon", "attempt": 1,
+/// "by": "…", "reason": "…"}`.
+///
+/// # Errors
+/// What is wrong with it, without quoting it: it may hold anything.
+pub fn verdict(payload: &Value) -> Result<Letter, String> {
+    let Value::Object(fields) = payload else {
+        return Err("it is not a JSON object".to_owned());
+    };
+    let verdict = match fields.get("verdict").and_then(Value::as_str) {
+        Some("delivered") => Verdict::Delivered,
+        Some("not_delivered") => Verdict::NotDelivered,
+        Some("abandon") => Verdict::Abandon,
+        _ => return Err("\"verdict\" is not delivered, not_delivered or abandon".to_owned()),
+    };
+    let attempt = match fields.get("attempt") {
+        None | Some(Value::Null) => None,
+        Some(number) => {
+            let number = number.as_u64().and_then(|number| u32::try_from(number).ok());
+            Some(number.ok_or("\"attempt\" is not the number of an attempt")?)
+        }
+    };
+    let by = words(fields.get("by"), "by")?.unwrap_or_else(|| "signal".to_owned());
+    let reason = words(fields.get("reason"), "reason")?;
+    Ok(Letter { event: Event::Judged { verdict, attempt }, by, reason })
+}
+
+/// An operator's own words.
+///
+/// # Errors
+/// When they are not text, too long, or contain an `@`: no address may get into the engine.
+fn words(value: Option<&Value>, name: &str) -> Result<Option<String>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => check_words(text, name).map(|()| Some(text.clone())),
+        Some(_) => Err(format!("\"{name}\" is not text")),
+    }
+}
+
+/// Checks an operator's own words before they go into the ledger or the engine.
+///
+/// # Errors
+/// When they are too long or contain an `@`.
+pub fn check_words(text: &str, name: &str) -> Result<(), String> {
+    if text.contains('@') {
+        return Err(format!(
+            "{name} contains '@': no address may get into the engine or the audit"
+        ));
+    }
+    if text.chars().count() > WORDS_MAX {
+        return Err(format!("{name} is longer than {WORDS_MAX} characters"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_verdict_is_read() {
+        let letter = verdict(&json!({"verdict": "not_delivered", "attempt": 2, "by": "ann"}));
+        let event = Event::Judged { verdict: Verdict::NotDelivered, attempt: Some(2) };
+        assert_eq!(letter, Ok(Letter { event, by: "ann".to_owned(), reason: None }));
+        let letter = verdict(&json!({"verdict": "abandon"})).unwrap();
+        assert_eq!(letter.event, Event::Judged { verdict: Verdict::Abandon, attempt: None });
+    }
+
+    #[test]
+    fn nonsense_is_refused_without_being_quoted() {
+        for payload in [
+            json!("nonsense"),
+            json!(null),
+            json!([]),
+            json!({}),
+            json!({"verdict": "yes"}),
+            json!({"verdict": 1}),
+            json!({"verdict": "delivered", "attempt": "1"}),
+            json!({"verdict": "delivered", "attempt": -1}),
+            json!({"verdict": "delivered", "attempt": 4_294_967_296_u64}),
+            json!({"verdict": "delivered", "by": 7}),
+            json!({"verdict": "delivered", "reason": "asked ann@shop.example"}),
+            json!({"verdict": "delivered", "reason": "x".repeat(501)}),
+        ] {
+            let error = verdict(&payload).unwrap_err();
+            assert!(!error.contains("ann@"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in ".{0,200}") {
+            if let Ok(payload) = serde_json::from_str::<Value>(&text) {
+                let _ = verdict(&payload);
+            }
+            let _ = verdict(&Value::String(text));
+        }
+    }
+}
