@@ -153,7 +153,13 @@ impl Delivery<'_> {
         };
         match self.parts.templates.render(&input) {
             Ok(Rendered::Message(message)) => {
-                Ok(self.parts.ledger.store_message(key, &message).await?)
+                match self.parts.ledger.store_message(key, &message).await {
+                    // Overtaken: the ledger tells how it ended.
+                    Err(LedgerError::Settled(_)) => {
+                        Err(told(self.parts.ledger.operation(key).await?))
+                    }
+                    stored => Ok(stored?),
+                }
             }
             Ok(Rendered::NothingToSend) => {
                 let failure = Failure::new(FailureClass::Suppressed, "nothing to send");
