@@ -1,4 +1,4 @@
--- A sample shop: 50 customers, of whom 46 want the digest, with items of the last four weeks.
+-- A sample shop: 50 customers, of whom 46 want the digest, with items from four weeks ago to next week.
 
 create table customers (
     id text primary key,
@@ -28,8 +28,8 @@ from generate_series(1, 50) as n;
 insert into digest_items (customer_id, title, price, created_at)
 select
     c.id,
-    (array['Linen shirt', 'Desk lamp', 'Coffee mill', 'Notebook', 'Wool blanket'])[1 + (n + day) % 5],
-    9.90 + (n * 7 + day * 3) % 90,
+    (array['Linen shirt', 'Desk lamp', 'Coffee mill', 'Notebook', 'Wool blanket'])[1 + (n + day + 7) % 5],
+    9.90 + (n * 7 + (day + 7) * 3) % 90,
     date_trunc('day', now()) - make_interval(days => day) + interval '12 hours'
 from (select id, row_number() over (order by id)::int as n from customers) as c
 cross join generate_series(-7, 28) as day;
