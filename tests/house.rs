@@ -29,7 +29,7 @@ fn the_decision_core_uses_nothing_but_plain_libraries_and_what_it_is_given() {
         .map(|name| name.replace('-', "_"))
         .collect();
     let mut files = rust_files("workflows/src/operation");
-    files.push("workflows/src/operation.rs".into());
+    files.push(root().join("workflows/src/operation.rs"));
     files.retain(|file| !file.ends_with("tests.rs"));
     assert!(files.len() > 8, "the decision core has moved: {files:?}");
     for file in files {
@@ -64,15 +64,19 @@ fn arrows_point_one_way() {
     for stranger in [
         "digest-activities",
         "digestd",
-        "hyper",
         "reqwest",
+        "rustls",
         "sqlx",
+        "temporalio-client",
         "temporalio-sdk",
-        "tokio-rustls",
     ] {
-        assert!(!rules.contains(stranger), "workflows depends on {stranger}");
+        assert!(!rules.contains(stranger), "workflows is built from {stranger}");
     }
-    assert!(!dependencies("digest-workflows").contains("tokio"), "workflows depends on tokio");
+    // The engine's protocol types bring a runtime with them; the rules themselves ask for none.
+    for direct in dependencies("digest-workflows") {
+        let known = ["jiff", "serde", "serde_json", "thiserror"].contains(&direct.as_str());
+        assert!(known || direct.starts_with("temporalio-"), "workflows depends on {direct}");
+    }
     let gates = dependencies("digest-activities");
     assert!(gates.contains("digest-workflows"));
     assert!(!reachable("digest-activities").contains("digestd"), "activities depends on worker");
