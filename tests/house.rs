@@ -270,6 +270,8 @@ fn commands_of(code: &str) -> Vec<String> {
         if let Some(next) = next.filter(|_| calls)
             && next.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-')
             && !next.starts_with('-')
+            // In a container of that name.
+            && next != "digestd"
         {
             found.push(next.to_owned());
         }
