@@ -340,8 +340,7 @@ impl Ledger {
                     *moments.entry(of).or_insert(run.moment(now))
                 }
             };
-            let mut line =
-                OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
+            let mut line = OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
             line.code = row.maybe_text(3)?;
             let kept = Kept::of(row.int(4)? > 0, row.int(5)? > 0);
             line.waits_for = kept.on_replay(&line.operation, &moment);

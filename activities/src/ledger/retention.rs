@@ -125,9 +125,8 @@ async fn remove_operations(
             tx.execute(&sql, values![key.as_str()]).await?;
         }
         remove_decisions(tx, "key = $1", &[key.as_str().into()]).await?;
-        removed += tx
-            .execute("delete from @operations where key = $1", values![key.as_str()])
-            .await?;
+        removed +=
+            tx.execute("delete from @operations where key = $1", values![key.as_str()]).await?;
     }
     Ok(removed)
 }
@@ -158,9 +157,8 @@ async fn remove_decisions(
     which: &str,
     values: &[super::database::Value],
 ) -> Result<(), LedgerError> {
-    let sql = format!(
-        "delete from @decisions where {which} and id < (select max(id) from @decisions)"
-    );
+    let sql =
+        format!("delete from @decisions where {which} and id < (select max(id) from @decisions)");
     tx.execute(&sql, values).await?;
     Ok(())
 }
