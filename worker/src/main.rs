@@ -10,7 +10,7 @@ async fn main() -> ExitCode {
     // One TLS provider for every connection. Only a second installation can fail.
     rustls::crypto::ring::default_provider().install_default().ok();
     output::log_to_stderr();
-    match commands::run(Cli::parse()).await {
+    match Box::pin(commands::run(Cli::parse())).await {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::print_error(&error);
