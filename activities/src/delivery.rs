@@ -141,6 +141,10 @@ impl Delivery<'_> {
         if let Some(message) = self.parts.ledger.message(key).await? {
             return Ok(message);
         }
+        if !answer.operation.doubts.is_empty() {
+            // Only the very bytes of the attempt in doubt could be repeated.
+            return Err(self.record(&Event::ContentGone, "delivery", None).await?);
+        }
         let Some(data) = self.parts.ledger.frozen_data(key).await? else {
             let failure = Failure::new(FailureClass::Schema, "frozen content is gone");
             return Err(self.close(failure, answer.moment.now).await?);
