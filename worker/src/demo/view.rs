@@ -116,7 +116,7 @@ impl Bars {
         let below = text("{wide_msg}", " ");
         let newest: Vec<_> = (0..NEWEST).map(|_| text("{wide_msg}", " ")).collect();
         let blanks = [above, below];
-        for bar in blanks.iter().chain(&newest) {
+        for bar in blanks.iter().chain([&states, &classes, &met]).chain(&newest) {
             bar.tick();
         }
         let colours = output::colours(&std::io::stderr());
