@@ -14,7 +14,7 @@ async fn main() -> ExitCode {
     if !matches!(cli.command, Command::Demo(_)) {
         output::log_to_stderr();
     }
-    match commands::run(cli).await {
+    match Box::pin(commands::run(cli)).await {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::print_error(&error);

@@ -3,7 +3,7 @@
 use super::database::{Tx, values};
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
-use digest_workflows::operation::OperationKey;
+use digest_workflows::operation::{OperationKey, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -48,31 +48,36 @@ impl Ledger {
     }
 
     /// Stores `message` if none is stored, and returns what is stored: the first rendering wins, and
-    /// every attempt sends its bytes.
+    /// every attempt sends its bytes. An execution that was overtaken stores nothing for a settled
+    /// operation, whose content may be dropped already.
     ///
     /// # Errors
-    /// Any [`LedgerError`] of an unreachable database.
+    /// [`LedgerError::Settled`], [`LedgerError::NoSuchOperation`], or any error of an unreachable
+    /// database.
     pub async fn store_message(
         &self,
         key: &OperationKey,
         message: &FrozenMessage,
     ) -> Result<FrozenMessage, LedgerError> {
         let mut tx = self.db.begin().await?;
-        let (head, mime) = message.clone().split();
-        tx.execute(
-            "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
-             on conflict (key) do nothing",
-            values![
-                key.to_string(),
-                serde_json::to_string(&head)?,
-                mime,
-                message.content_hash.as_str(),
-            ],
-        )
-        .await?;
+        let text = key.to_string();
+        let state = tx
+            .locked(
+                "select state from @operations where key = $1",
+                "for update",
+                values![text.as_str()],
+            )
+            .await?
+            .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?
+            .text(0)?;
+        let settled = State::from_name(&state).is_none_or(|s| s == State::Sent || s.is_terminal());
+        if settled {
+            return Err(LedgerError::Settled(text));
+        }
+        insert_message(&mut tx, &text, message).await?;
         tx.execute(
             "update @operations set content_hash = $2 where key = $1 and content_hash is null",
-            values![key.to_string(), message.content_hash.as_str()],
+            values![text.as_str(), message.content_hash.as_str()],
         )
         .await?;
         let stored = message_in(&mut tx, key).await?;
@@ -90,16 +95,57 @@ async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMess
         .await?;
     let Some(row) = row else { return Ok(None) };
     let (mime, hash) = (row.bytes(1)?, row.text(2)?);
-    if content_hash(&mime) != hash {
-        return Err(LedgerError::corrupt(format!("the stored bytes of {key} have changed")));
+    let is_whole = content_hash(&mime) == hash;
+    let message = FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime);
+    if !is_whole || message.content_hash != hash {
+        return Err(LedgerError::corrupt(format!("the stored message of {key} has changed")));
     }
-    Ok(Some(FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime)))
+    Ok(Some(message))
 }
 
-/// Drops the stored bytes, address and rows of `key`; its content hash stays.
-pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<(), LedgerError> {
-    tx.execute("delete from @messages where key = $1", values![key]).await?;
-    tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
+/// Drops the stored bytes, address and rows of `key`; its content hash stays. Returns whether there
+/// were any.
+pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<bool, LedgerError> {
+    let messages = tx.execute("delete from @messages where key = $1", values![key]).await?;
+    let rows = tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
+    Ok(messages + rows > 0)
+}
+
+/// Puts other data and another message in the place of what was frozen.
+pub(super) async fn replace_content(
+    tx: &mut Tx,
+    key: &str,
+    data: &FrozenData,
+    message: &FrozenMessage,
+) -> Result<(), LedgerError> {
+    drop_content(tx, key).await?;
+    tx.execute(
+        "insert into @digest_rows (key, data) values ($1, $2)",
+        values![key, serde_json::to_string(data)?],
+    )
+    .await?;
+    insert_message(tx, key, message).await?;
+    tx.execute(
+        "update @operations set content_hash = $2 where key = $1",
+        values![key, message.content_hash.as_str()],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert_message(
+    tx: &mut Tx,
+    key: &str,
+    message: &FrozenMessage,
+) -> Result<(), LedgerError> {
+    let (head, mime) = message.clone().split();
+    let hash = message.content_hash.as_str();
+    tx.execute(
+        "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
+         on conflict (key) do nothing",
+        values![key, serde_json::to_string(&head)?, mime, hash],
+    )
+    .await?;
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //! whenever they are read, so that a later verdict shows.
 
 use super::database::{Row, Tx, values};
+use super::replay::Kept;
 use super::runs::{Run, RunState, no_such_run, run_in};
 use super::{Ledger, LedgerError};
-use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
+use digest_workflows::operation::{FailureClass, Moment, Operation, OperationKey, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// At most this many missing keys are named.
 const MISSING_MAX: u32 = 100;
@@ -98,7 +100,13 @@ pub struct OperationLine {
     pub waits_for: String,
     /// How many attempts there were, over all generations.
     pub attempts: u32,
-    /// The newest attempt handed over, which a verdict has to name.
+    /// Of an unknown: the newest attempt handed over, which a verdict has to name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Of a dead letter: the technical code of its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What the decision core keeps.
     #[serde(skip)]
     pub operation: Operation,
 }
@@ -203,19 +211,21 @@ impl Ledger {
             .await?
             .ok_or_else(|| no_such_run(campaign, period))?;
         let mut status = blank(&run);
+        let now = tx.now().await?;
         let who = values![campaign, period.to_string()];
         let rows = tx
             .rows(
-                "select state, class, count(*) from @operations where campaign = $1 \
-                 and period = $2 group by state, class",
+                "select state, class, count(*), cast(sum(contradicted) as bigint), \
+                 cast(sum(undelivered) as bigint), cast(sum(cleanup_failed) as bigint), \
+                 cast(sum(1 - at_rest) as bigint), min(frozen_at) from @operations \
+                 where campaign = $1 and period = $2 group by state, class",
                 who,
             )
             .await?;
         for row in rows {
-            count(&mut status, &row)?;
+            count(&mut status, &row, now)?;
         }
         status.classes.sort_by_key(|line| (line.state, line.class));
-        marks(&mut tx, &mut status, campaign, period).await?;
         let sql = format!(
             "select key from @operations where campaign = $1 and period = $2 and at_rest = 0 \
              order by position limit {MISSING_MAX}"
@@ -270,39 +280,73 @@ impl Ledger {
     ) -> Result<Listing, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
         let now = tx.now().await?;
+        let (after, end) = range(campaign, period, after);
         let rows = tx
             .rows(
                 "select key, machine from @operations where campaign = $1 and state = $2 \
-                 and ($3 = '' or period = $3) and key > $4 order by key limit $5",
-                values![
-                    campaign,
-                    state.name(),
-                    period.map(|period| period.to_string()).unwrap_or_default(),
-                    after.unwrap_or_default(),
-                    u64::from(limit) + 1,
-                ],
+                 and key > $3 and key < $4 order by key limit $5",
+                values![campaign, state.name(), after, end, u64::from(limit) + 1],
             )
             .await?;
         let mut operations = Vec::new();
         for row in rows {
             let operation: Operation = serde_json::from_str(&row.text(1)?)?;
-            operations.push(OperationLine {
-                key: row.text(0)?,
-                state: operation.state,
-                class: operation.class,
-                since: operation.since,
-                waits_for: operation.waits_for(now),
-                attempts: operation.attempts,
-                operation,
-            });
+            let mut line = OperationLine::new(row.text(0)?, operation);
+            line.waits_for = line.operation.waits_for(now);
+            operations.push(line);
         }
-        let next = if operations.len() > limit as usize {
-            operations.truncate(limit as usize);
-            operations.last().map(|line| line.key.clone())
-        } else {
-            None
-        };
-        Ok(Listing { period, operations, next })
+        Ok(Listing::page(period, operations, limit))
+    }
+
+    /// The dead letters of the campaign (of `period`, or of all periods) as [`list`](Self::list)
+    /// has them, with the code of the last failure, and what a replay would do in `waits_for`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn dead_letters(
+        &self,
+        campaign: &str,
+        period: Option<Period>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Listing, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let now = tx.now().await?;
+        let (after, end) = range(campaign, period, after);
+        let rows = tx
+            .rows(
+                "select o.key, o.machine, o.period, d.code, \
+                 cast(case when m.key is null then 0 else 1 end as bigint), \
+                 cast(case when r.key is null then 0 else 1 end as bigint) from @operations o \
+                 left join @dead_letters d on d.key = o.key and d.replayed_at is null \
+                 left join @messages m on m.key = o.key \
+                 left join @digest_rows r on r.key = o.key \
+                 where o.campaign = $1 and o.state = 'dead' and o.key > $2 and o.key < $3 \
+                 order by o.key limit $4",
+                values![campaign, after, end, u64::from(limit) + 1],
+            )
+            .await?;
+        let mut moments: BTreeMap<String, Moment> = BTreeMap::new();
+        let mut operations = Vec::new();
+        for row in rows {
+            let of = row.text(2)?;
+            let moment = match moments.get(&of) {
+                Some(moment) => *moment,
+                None => {
+                    let parsed = Period::parse(&of)
+                        .map_err(|error| LedgerError::corrupt(error.to_string()))?;
+                    let run = run_in(&mut tx, campaign, parsed, "").await?;
+                    let run = run.ok_or_else(|| no_such_run(campaign, parsed))?;
+                    *moments.entry(of).or_insert(run.moment(now))
+                }
+            };
+            let mut line = OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
+            line.code = row.maybe_text(3)?;
+            let kept = Kept::of(row.int(4)? > 0, row.int(5)? > 0);
+            line.waits_for = kept.on_replay(&line.operation, &moment);
+            operations.push(line);
+        }
+        Ok(Listing::page(period, operations, limit))
     }
 
     /// One operation with its attempts and its timeline.
@@ -364,6 +408,46 @@ impl Ledger {
             })
             .collect()
     }
+}
+
+impl OperationLine {
+    fn new(key: String, operation: Operation) -> Self {
+        let attempt = (operation.state == State::Unknown).then_some(operation.newest_handed_over);
+        Self {
+            key,
+            state: operation.state,
+            class: operation.class,
+            since: operation.since,
+            waits_for: String::new(),
+            attempts: operation.attempts,
+            attempt,
+            code: None,
+            operation,
+        }
+    }
+}
+
+impl Listing {
+    /// The page of the first `limit` of `operations`, which has one more where another page follows.
+    fn page(period: Option<Period>, mut operations: Vec<OperationLine>, limit: u32) -> Self {
+        let more = operations.len() > limit as usize;
+        operations.truncate(limit as usize);
+        let next = operations.last().filter(|_| more).map(|line| line.key.clone());
+        Self { period, operations, next }
+    }
+}
+
+/// The keys of a campaign, or of one of its periods, that come after `after`: all between the two. A
+/// key begins with its campaign and period, so those are a range of keys.
+pub(super) fn range(
+    campaign: &str,
+    period: Option<Period>,
+    after: Option<&str>,
+) -> (String, String) {
+    let first = period.map_or_else(|| format!("{campaign}:"), |p| format!("{campaign}:{p}:"));
+    let end = format!("{};", first.trim_end_matches(':'));
+    let after = after.filter(|after| *after > first.as_str()).map_or(first, str::to_owned);
+    (after, end)
 }
 
 const TRANSITION: &str = "at, event, from_state, to_state, decided_by, reason, note";
@@ -442,7 +526,8 @@ fn blank(run: &Run) -> RunStatus {
     }
 }
 
-fn count(status: &mut RunStatus, row: &Row) -> Result<(), LedgerError> {
+/// Adds the operations of one state and class.
+fn count(status: &mut RunStatus, row: &Row, now: Timestamp) -> Result<(), LedgerError> {
     let name = row.text(0)?;
     let state = State::from_name(&name)
         .ok_or_else(|| LedgerError::corrupt(format!("operation state {name:?}")))?;
@@ -463,34 +548,13 @@ fn count(status: &mut RunStatus, row: &Row) -> Result<(), LedgerError> {
         State::Expired => status.expired += count,
     }
     status.classes.push(ClassCount { state, class, count });
-    Ok(())
-}
-
-/// The counts that are not states.
-async fn marks(
-    tx: &mut Tx,
-    status: &mut RunStatus,
-    campaign: &str,
-    period: Period,
-) -> Result<(), LedgerError> {
-    let now = tx.now().await?;
-    let row = tx
-        .row(
-            "select cast(coalesce(sum(contradicted), 0) as bigint), \
-             cast(coalesce(sum(undelivered), 0) as bigint), \
-             cast(coalesce(sum(cleanup_failed), 0) as bigint), \
-             cast(coalesce(sum(1 - at_rest), 0) as bigint), \
-             min(case when state in ('selected', 'sending', 'retrying') then frozen_at end) \
-             from @operations where campaign = $1 and period = $2",
-            values![campaign, period.to_string()],
-        )
-        .await?
-        .ok_or_else(|| LedgerError::corrupt("no counts"))?;
-    status.contradicted = row.count(0)?;
-    status.undelivered = row.count(1)?;
-    status.cleanup_failed = row.count(2)?;
-    status.missing_count = row.count(3)?;
-    status.oldest_pending_seconds =
-        row.maybe_time(4)?.map(|frozen| now.duration_since(frozen).as_secs());
+    status.contradicted += row.count(3)?;
+    status.undelivered += row.count(4)?;
+    status.cleanup_failed += row.count(5)?;
+    status.missing_count += row.count(6)?;
+    if matches!(state, State::Selected | State::Sending | State::Retrying) {
+        let age = now.duration_since(row.time(7)?).as_secs();
+        status.oldest_pending_seconds = status.oldest_pending_seconds.max(Some(age));
+    }
     Ok(())
 }

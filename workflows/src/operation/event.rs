@@ -42,6 +42,11 @@ pub enum Finding {
 pub enum Event {
     /// A try ended before its intent; it is proven not sent.
     Closed {
+        /// The generation it belonged to.
+        generation: u32,
+        /// Its ordinal within the generation: the one after the last. A try whose place is taken
+        /// is already recorded, or was overtaken.
+        ordinal: u32,
         /// Why.
         failure: Failure,
         /// For the jitter of the delay.
@@ -96,6 +101,10 @@ pub enum Event {
     TimePassed,
     /// The run was cancelled.
     Cancelled,
+    /// The frozen bytes are gone while an attempt is in doubt, so they can't be repeated.
+    ContentGone,
+    /// The message of a dead letter is rendered anew; its replay follows in the same transaction.
+    Refrozen,
     /// A dead letter is replayed.
     Replayed,
     /// The rows of the operation are removed.
@@ -186,6 +195,8 @@ impl Event {
             Self::TooLate => "too_late",
             Self::TimePassed => "time_passed",
             Self::Cancelled => "cancelled",
+            Self::ContentGone => "content_gone",
+            Self::Refrozen => "refrozen",
             Self::Replayed => "replayed",
             Self::CleanedUp => "cleaned_up",
             Self::CleanupFailed { .. } => "cleanup_failed",

@@ -43,6 +43,11 @@ const REPLAY: Contract = Contract {
 };
 const LOOKUP: Contract = Contract { lookup: Lookup::ByKey { miss_counts: true }, ..Contract::NONE };
 
+/// The next try, ended before its intent.
+fn closed(op: &Operation, failure: Failure, random: f64) -> Event {
+    Event::Closed { generation: op.generation, ordinal: op.ordinal + 1, failure, random }
+}
+
 struct Bench {
     op: Operation,
     rules: Rules,
@@ -118,7 +123,7 @@ fn each_class_goes_where_the_table_says() {
 
         let mut before = Bench::new();
         let failure = Failure::new(class, "test");
-        before.apply(Event::Closed { failure, random: 0.0 }, 1);
+        before.apply(closed(&before.op, failure, 0.0), 1);
         assert_eq!(before.op.state, state, "{class} before the intent");
         assert_eq!(before.op.ordinal, 1);
     }
@@ -129,16 +134,33 @@ fn retries_end_dead_but_configuration_counts_against_no_bound() {
     let mut bench = Bench::new();
     for n in 1..=100 {
         let failure = Failure::new(FailureClass::Configuration, "quota");
-        bench.apply(Event::Closed { failure, random: 0.0 }, n);
+        bench.apply(closed(&bench.op, failure, 0.0), n);
         assert_eq!(bench.op.state, State::Retrying);
     }
     for n in 1..=8 {
         assert_eq!(bench.op.state, State::Retrying, "failure {n}");
         let failure = Failure::new(FailureClass::Transport, "connect");
-        bench.apply(Event::Closed { failure, random: 0.0 }, 200 + n);
+        bench.apply(closed(&bench.op, failure, 0.0), 200 + n);
     }
     assert_eq!(bench.op.state, State::Dead);
     assert_eq!(bench.op.class, Some(FailureClass::Transport));
+}
+
+#[test]
+fn a_try_is_closed_once_and_only_in_its_own_place() {
+    let mut bench = Bench::new();
+    let event = closed(&bench.op, Failure::new(FailureClass::Transport, "connect"), 0.0);
+    bench.apply(event.clone(), 0);
+    let once = bench.op.clone();
+    assert_eq!(bench.apply(event.clone(), 1).note, Some(Note::AlreadyRecorded));
+    assert_eq!(bench.op, once);
+
+    // Another execution of the same try has reached its intent meanwhile.
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    let begun = bench.op.clone();
+    assert_eq!(bench.apply(event, 1).note, Some(Note::AlreadyRecorded));
+    assert_eq!(bench.op, begun);
 }
 
 #[test]
@@ -146,7 +168,7 @@ fn retry_after_is_obeyed_even_above_the_cap() {
     let mut bench = Bench::new();
     let wish = SignedDuration::from_hours(3);
     let failure = Failure::new(FailureClass::RateLimited, "429").after(wish);
-    bench.apply(Event::Closed { failure, random: 0.9 }, 0);
+    bench.apply(closed(&bench.op, failure, 0.9), 0);
     assert_eq!(bench.op.retry_at, Some(at(0) + wish));
 }
 
@@ -157,7 +179,8 @@ fn time_under_a_hold_does_not_age_an_operation() {
         let failure = Failure::new(FailureClass::Transport, "connect");
         let held_for = SignedDuration::from_hours(held_hours);
         let moment = Moment { held_for, ..moment(hours * 3600) };
-        bench.op.apply(&Event::Closed { failure, random: 0.0 }, &bench.rules, &moment);
+        let event = closed(&bench.op, failure, 0.0);
+        bench.op.apply(&event, &bench.rules, &moment);
     };
     failure(&mut bench, 0, 0);
     failure(&mut bench, 30, 20);
@@ -327,6 +350,81 @@ fn a_dead_letter_is_replayed_as_a_new_generation_unless_stale() {
 }
 
 #[test]
+fn a_dead_letter_that_was_accepted_after_all_is_never_replayed() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    assert_eq!(bench.op.may_replay(&moment(2)), Ok(()));
+    bench.accepted(1, 3);
+    assert_eq!((bench.op.state, bench.op.contradicted), (State::Dead, true));
+    assert_eq!(bench.op.may_replay(&moment(4)), Err(CannotReplay::NotProvenNotSent));
+    assert_eq!(bench.apply(Event::Replayed, 4).note, Some(Note::DoesNotApply));
+}
+
+#[test]
+fn a_replay_that_could_not_send_is_refused() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    let over = 5 * 86_400;
+    assert_eq!(bench.op.may_replay(&moment(over)), Err(CannotReplay::TooLate(at(over))));
+    let cancelled = Moment { cancelled: true, ..moment(2) };
+    assert_eq!(bench.op.may_replay(&cancelled), Err(CannotReplay::Cancelled));
+    assert_eq!(bench.apply(Event::Unwanted, 2).note, None);
+    assert_eq!(bench.op.may_replay(&moment(3)), Err(CannotReplay::Unwanted));
+    assert_eq!(bench.apply(Event::Replayed, 3).to, State::Dead);
+}
+
+#[test]
+fn a_replay_that_was_not_tried_yet_can_be_cancelled() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.apply(Event::Cancelled, 1);
+    assert_eq!(bench.op.state, State::Sending, "what is being sent keeps its course");
+    bench.refused(1, FailureClass::Rejected, 1);
+    bench.apply(Event::Replayed, 2);
+    bench.apply(Event::Cancelled, 3);
+    assert_eq!(bench.op.state, State::Suppressed);
+}
+
+#[test]
+fn a_message_is_rendered_anew_only_when_the_provider_has_forgotten_the_key() {
+    let mut bench = Bench::new();
+    bench.begin(REPLAY, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    let until = LEASE + 24 * 3_600;
+    assert_eq!(bench.op.may_refreeze(&moment(until - 1)), Err(CannotReplay::Remembered(at(until))));
+    let before = bench.op.clone();
+    assert_eq!(bench.apply(Event::Refrozen, until - 1).note, Some(Note::DoesNotApply));
+    assert_eq!(bench.op, before);
+    assert_eq!(bench.apply(Event::Refrozen, until).note, None);
+    assert_eq!((bench.op.state, bench.op.first_intent_at), (State::Dead, None));
+    bench.apply(Event::Replayed, until);
+    bench.begin(REPLAY, until).unwrap();
+    assert_eq!(bench.op.first_intent_at, Some(at(until)), "the window of the new bytes");
+
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    assert_eq!(bench.op.may_refreeze(&moment(2)), Ok(()));
+    let mut bench = Bench::unknown(Contract::NONE);
+    assert_eq!(bench.op.may_refreeze(&moment(2)), Err(CannotReplay::NotDead(State::Unknown)));
+    assert_eq!(bench.apply(Event::Refrozen, 2).note, Some(Note::DoesNotApply));
+}
+
+#[test]
+fn a_doubt_whose_bytes_are_gone_is_not_repeated() {
+    let mut bench = Bench::unknown(REPLAY);
+    bench.apply(Event::ContentGone, 60);
+    assert_eq!(bench.op.replayable_until(), None);
+    assert_eq!(bench.begin(REPLAY, 61), Err(CannotBegin::InDoubt));
+    for hours in 1..400 {
+        let step = bench.op.next(&bench.rules, at(hours * 3_600));
+        assert!(!matches!(step, Step::Deliver { .. }), "{step:?}");
+    }
+}
+
+#[test]
 fn an_expired_operation_stays_expired() {
     let mut bench = Bench::unknown(Contract::NONE);
     bench.judged(Verdict::Abandon, 1, 5);
@@ -337,6 +435,8 @@ fn an_expired_operation_stays_expired() {
     assert_eq!((bench.op.state, bench.op.contradicted), (State::Expired, true));
 
     let mut bench = Bench::unknown(Contract::NONE);
+    bench.apply(Event::TimePassed, SETTLED);
+    assert_eq!(bench.op.next(&bench.rules, at(14 * 86_400)), Step::Reconcile);
     bench.apply(Event::TimePassed, 14 * 86_400);
     assert_eq!(bench.op.state, State::Expired);
 }
@@ -459,7 +559,7 @@ proptest! {
                 },
                 Act::CloseBeforeIntent(class) => if bench.op.doubts.is_empty() {
                     let failure = Failure::new(class, "test");
-                    bench.apply(Event::Closed { failure, random: 0.5 }, now);
+                    bench.apply(closed(&bench.op, failure, 0.5), now);
                 },
                 Act::Overdue => if let Some((attempt, ..)) = newest {
                     bench.apply(Event::Overdue { attempt, random: 0.5 }, now);
