@@ -24,7 +24,7 @@ pub(super) struct View {
 }
 
 enum Screen {
-    Bars(Bars),
+    Bars(Box<Bars>),
     Lines { counted: Option<Instant>, counts: String },
 }
 
@@ -57,7 +57,7 @@ impl View {
         let screen = if bars.eligibility.is_hidden() {
             Screen::Lines { counted: None, counts: String::new() }
         } else {
-            Screen::Bars(bars)
+            Screen::Bars(Box::new(bars))
         };
         Self { customers, screen }
     }
