@@ -13,6 +13,7 @@ mod holds;
 mod operations;
 mod pace;
 mod reports;
+mod restore;
 mod runs;
 mod selection;
 mod setup;
@@ -25,6 +26,7 @@ pub use pace::Slot;
 pub use reports::{
     AttemptLine, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };
+pub use restore::GONE_BACK;
 pub use runs::{NewRun, Run, RunState};
 pub use selection::{FreezePage, Page, Selected};
 pub use setup::{Setup, ddl, grants};

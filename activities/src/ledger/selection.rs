@@ -86,23 +86,29 @@ impl Ledger {
         }
         let mut position = run.selected;
         for selected in &page.selected {
-            position += 1;
             let operation = Operation::selected(now);
-            tx.execute(
-                "insert into @operations (key, campaign, period, position, customer, state, since, \
-                 machine, frozen_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7)",
-                values![
-                    selected.key.to_string(),
-                    campaign,
-                    period_text.as_str(),
-                    position,
-                    selected.key.customer_id(),
-                    operation.state.name(),
-                    now,
-                    serde_json::to_string(&operation)?,
-                ],
-            )
-            .await?;
+            // After a restore, an operation may be there before its selection; it stays as it is.
+            let inserted = tx
+                .execute(
+                    "insert into @operations (key, campaign, period, position, customer, state, \
+                     since, machine, frozen_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7) \
+                     on conflict (key) do nothing",
+                    values![
+                        selected.key.to_string(),
+                        campaign,
+                        period_text.as_str(),
+                        position + 1,
+                        selected.key.customer_id(),
+                        operation.state.name(),
+                        now,
+                        serde_json::to_string(&operation)?,
+                    ],
+                )
+                .await?;
+            if inserted == 0 {
+                continue;
+            }
+            position += 1;
             tx.execute(
                 "insert into @digest_rows (key, data) values ($1, $2)",
                 values![selected.key.to_string(), serde_json::to_string(&selected.data)?],
