@@ -305,7 +305,12 @@ impl Delivery<'_> {
 
     /// Records a try that ended before its intent.
     async fn close(&self, failure: Failure, read_at: Timestamp) -> Result<Early, Early> {
-        let event = Event::Closed { failure, random: self.of().random };
+        let event = Event::Closed {
+            generation: self.input.generation,
+            ordinal: self.input.ordinal,
+            failure,
+            random: self.of().random,
+        };
         self.record(&event, "delivery", Some(read_at)).await
     }
 

@@ -105,6 +105,9 @@ pub enum LedgerError {
     /// No such operation.
     #[error("the ledger knows no operation {0}")]
     NoSuchOperation(String),
+    /// Content is stored only for an operation that may still be sent.
+    #[error("{0} is settled; nothing is rendered or stored for it any more")]
+    Settled(String),
     /// No such run.
     #[error(
         "the ledger knows no run of {campaign} in {period}; start it with `digestd run --period {period}`"
@@ -120,6 +123,14 @@ pub enum LedgerError {
 impl LedgerError {
     fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(what.into())
+    }
+
+    /// The error of a commit that is known, by now, not to have been applied.
+    fn not_applied(self) -> Self {
+        match self {
+            Self::CommitUnknown(error) => Self::Statement(error),
+            other => other,
+        }
     }
 
     /// Whether the same call may succeed later without anybody changing anything.

@@ -4,7 +4,9 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
-use digest_workflows::operation::{Change, Intent, Operation, OperationKey, Outcome, Rules};
+use digest_workflows::operation::{
+    CannotBegin, Change, Intent, Operation, OperationKey, Outcome, Rules,
+};
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -49,7 +51,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::CommitUnknown`] when the commit's answer was lost and could not be read back:
-    /// the attempt may be recorded and is not ours. Any other error means that it was not begun.
+    /// the attempt may be recorded, and nobody may hand it over. Any other error means that it was
+    /// not begun.
     pub async fn begin(
         &self,
         key: &OperationKey,
@@ -105,11 +108,8 @@ impl Ledger {
                 Ok(Some(row)) if row.maybe_text(0)?.as_deref() == Some(token.0.as_str()) => {
                     return Ok(BeginAnswer::Begun(Box::new(begun)));
                 }
-                Ok(_) => {
-                    return Ok(BeginAnswer::Cannot(
-                        digest_workflows::operation::CannotBegin::NotNext,
-                    ));
-                }
+                Ok(Some(_)) => return Ok(BeginAnswer::Cannot(CannotBegin::NotNext)),
+                Ok(None) => return Err(error.not_applied()),
                 Err(_) => {}
             }
         }

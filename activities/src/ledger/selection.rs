@@ -64,10 +64,11 @@ impl Ledger {
     }
 
     /// Stores one page of the selection that was read after `after`. A page that is already stored
-    /// (a repeated activity, a second freeze) changes nothing. Returns whether the freeze goes on.
+    /// (a repeated activity, a second freeze) changes nothing.
     ///
     /// # Errors
-    /// Any [`LedgerError`] of an unreachable database; nothing of the page is stored then.
+    /// [`LedgerError::NoSuchRun`], or any error of an unreachable database; nothing of the page is
+    /// stored then.
     pub async fn freeze(
         &self,
         campaign: &str,
@@ -224,7 +225,8 @@ impl Ledger {
         let row = tx
             .row(
                 "select count(*) from @operations where campaign = $1 and period = $2 \
-                 and enqueued_at is not null and state in ('selected', 'sending')",
+                 and enqueued_at is not null and state in ('selected', 'sending') \
+                 and attempts <= 1",
                 values![campaign, period.to_string()],
             )
             .await?;
