@@ -45,10 +45,15 @@ pub struct Cli {
 pub enum Command {
     Init(operate::InitArgs),
     Setup(operate::SetupArgs),
+    Preview(read::PreviewArgs),
     Worker(operate::WorkerArgs),
+    Schedule(operate::ScheduleArgs),
     Run(operate::RunArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
+    Hold(decide::HoldArgs),
+    Resume(decide::ResumeArgs),
+    Cancel(decide::CancelArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

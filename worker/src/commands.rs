@@ -2,9 +2,12 @@
 
 mod completions;
 mod dry_run;
+mod hold;
 mod init;
 mod policy;
+mod preview;
 pub mod run;
+mod schedule;
 mod setup;
 mod show;
 mod status;
@@ -22,10 +25,15 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Init(args) => init::run(&args),
         Command::Setup(args) => setup::run(config()?, args).await,
+        Command::Preview(args) => preview::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,
+        Command::Schedule(args) => schedule::run(config()?, args).await,
         Command::Run(args) => run::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,
+        Command::Hold(args) => hold::hold(config()?, args).await,
+        Command::Resume(args) => hold::resume(config()?, args).await,
+        Command::Cancel(args) => hold::cancel(config()?, args).await,
         Command::Policy(args) => policy::run(&config()?, &args),
         Command::Completions(args) => completions::run(&args),
     }

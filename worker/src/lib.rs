@@ -1,5 +1,6 @@
 //! digestd: configuration, command line, worker process and HTTP around the gates and the rules.
 
+pub mod ask;
 pub mod assemble;
 pub mod cli;
 pub mod commands;
@@ -10,3 +11,4 @@ pub mod report;
 pub mod service;
 pub mod sweep;
 pub mod table;
+pub mod tell;

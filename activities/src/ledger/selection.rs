@@ -250,12 +250,14 @@ impl Ledger {
                 values![campaign, period.to_string()],
             )
             .await?;
+        let counter = tx.row("select coalesce(max(id), 0) from @decisions", &[]).await?;
         Ok(Standing {
             selected: run.selected,
             in_flight,
             open: open.map_or(Ok(0), |row| row.count(0))?,
             held: run.held_since.and(run.held_because),
             closed: run.state == RunState::Closed,
+            counter: counter.map_or(Ok(0), |row| row.int(0))?,
         })
     }
 }
