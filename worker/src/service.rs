@@ -3,6 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::missed::Missed;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
@@ -88,6 +89,15 @@ impl Service {
             rules: self.parts.rules.clone(),
         };
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
+        let missed = Missed {
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            campaign: self.config.campaign.name.clone(),
+            calendar: self.parts.calendar.clone(),
+            catch_up: self.config.campaign.catch_up,
+            kept: self.config.retention.records,
+        };
+        let comparing = tokio::spawn(missed.run(self.drain.subscribe()));
         let drain = self.drain.clone();
         let places = Arc::clone(&self.parts.listening);
         let all_places = self.config.worker.listening;
@@ -117,6 +127,7 @@ impl Service {
         let (result, ()) = tokio::join!(running, ending_or_done(ending, self.drain.subscribe()));
         self.drain.send_replace(true);
         sweeping.abort();
+        comparing.abort();
         if let Some(http) = http {
             http.abort();
         }
