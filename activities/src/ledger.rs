@@ -133,6 +133,13 @@ impl LedgerError {
         }
     }
 
+    /// The refusal of the ledger `found` by a workflow that was started on `expected`.
+    #[must_use]
+    pub fn foreign(found: &LedgerRef, expected: &LedgerRef) -> Self {
+        let name = |ledger: &LedgerRef| format!("{} (epoch {})", ledger.id, ledger.epoch);
+        Self::Foreign { found: name(found), expected: name(expected) }
+    }
+
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
@@ -170,8 +177,7 @@ impl Ledger {
         if *expected == self.identity {
             return Ok(());
         }
-        let name = |ledger: &LedgerRef| format!("{} (epoch {})", ledger.id, ledger.epoch);
-        Err(LedgerError::Foreign { found: name(&self.identity), expected: name(expected) })
+        Err(LedgerError::foreign(&self.identity, expected))
     }
 
     /// Now, by the ledger's clock.

@@ -44,6 +44,7 @@ pub struct Cli {
 )]
 pub enum Command {
     Init(operate::InitArgs),
+    Check(read::CheckArgs),
     Setup(operate::SetupArgs),
     Preview(read::PreviewArgs),
     Worker(operate::WorkerArgs),

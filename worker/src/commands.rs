@@ -1,5 +1,6 @@
 //! The commands: one file each.
 
+mod check;
 mod completions;
 mod dry_run;
 mod hold;
@@ -13,6 +14,8 @@ mod show;
 mod status;
 mod worker;
 
+pub(crate) use schedule::differs as schedule_differs;
+
 use crate::cli::{Cli, Command, Exit};
 use crate::config::Config;
 
@@ -24,6 +27,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
     let config = || Config::load(&cli.config);
     match cli.command {
         Command::Init(args) => init::run(&args),
+        Command::Check(args) => check::run(&cli.config, &args).await,
         Command::Setup(args) => setup::run(config()?, args).await,
         Command::Preview(args) => preview::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,

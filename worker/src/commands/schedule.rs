@@ -89,7 +89,7 @@ async fn backfill(config: Config, period: Period) -> anyhow::Result<Exit> {
 }
 
 /// How the schedule differs from the configuration, and the cure.
-pub(super) fn differs(config: &Config, shown: &Shown) -> Option<String> {
+pub(crate) fn differs(config: &Config, shown: &Shown) -> Option<String> {
     let campaign = &config.campaign;
     let (cron, zone) = (shown.cron.as_deref().unwrap_or("another calendar"), &shown.timezone);
     let same = shown.cron.as_deref() == Some(campaign.cron.as_str())
