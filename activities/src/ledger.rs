@@ -61,6 +61,11 @@ pub enum LedgerError {
         /// What came back.
         source: sqlx::Error,
     },
+    /// The SQLite file does not exist.
+    #[error(
+        "there is no ledger file at {0}; `digestd setup` creates one, but if it should be there, correct [ledger] url or restore it"
+    )]
+    NoFile(String),
     /// The database has no ledger, or an older one.
     #[error(
         "the database holds no ledger of this version (found {found}, need {needed}); run `digestd setup`"

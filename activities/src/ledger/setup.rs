@@ -55,8 +55,12 @@ impl Ledger {
     /// only.
     ///
     /// # Errors
-    /// [`LedgerError::Unreachable`], [`LedgerError::Unmigrated`], [`LedgerError::TooNew`].
+    /// [`LedgerError::NoFile`], [`LedgerError::Unreachable`], [`LedgerError::Unmigrated`],
+    /// [`LedgerError::TooNew`].
     pub async fn connect(url: &str, schema: &str) -> Result<Self, LedgerError> {
+        if url.starts_with("sqlite:") && !Database::is_ledger_file(url).await? {
+            return Err(LedgerError::Unmigrated { found: 0, needed: VERSION });
+        }
         let db = Database::connect(url, schema, false).await?;
         Self::open(db).await
     }

@@ -51,9 +51,9 @@ impl Connections<'_> {
         match self.ask_source().await {
             Ok((detail, first)) => (Line::ok("source", detail), first),
             Err(error) => {
-                let is_away = error
-                    .chain()
-                    .any(|cause| cause.downcast_ref::<SourceError>().is_some_and(is_away));
+                let is_away = error.chain().any(|cause| {
+                    cause.downcast_ref::<SourceError>().is_some_and(SourceError::is_temporary)
+                });
                 let exit = if is_away { Exit::Failed } else { Exit::Usage };
                 (Line::problem("source", exit, crate::output::paragraph(&error)), None)
             }
@@ -282,11 +282,6 @@ async fn of_ledger(ledger: &Ledger) -> Result<Line, LedgerError> {
         "ledger",
         format!("{} (epoch {}), {counter} decisions on record", identity.id, identity.epoch),
     ))
-}
-
-/// Whether the source may answer later without anybody changing the configuration.
-const fn is_away(error: &SourceError) -> bool {
-    matches!(error, SourceError::Unreachable { .. } | SourceError::TimedOut { .. })
 }
 
 /// The ledger that the newest open operation of the campaign was started on.
