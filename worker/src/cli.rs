@@ -45,8 +45,11 @@ pub struct Cli {
 pub enum Command {
     Demo(operate::DemoArgs),
     Init(operate::InitArgs),
+    Check(read::CheckArgs),
     Setup(operate::SetupArgs),
+    Preview(read::PreviewArgs),
     Worker(operate::WorkerArgs),
+    Schedule(operate::ScheduleArgs),
     Run(operate::RunArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
@@ -56,6 +59,9 @@ pub enum Command {
     Replay(Box<decide::ReplayArgs>),
     Cleanup(decide::CleanupArgs),
     Forget(decide::ForgetArgs),
+    Hold(decide::HoldArgs),
+    Resume(decide::ResumeArgs),
+    Cancel(decide::CancelArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

@@ -3,6 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::missed::Missed;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
@@ -91,6 +92,15 @@ impl Service {
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
         let retention = Retention::new(self.parts.ledger.clone(), &self.config);
         let dropping = tokio::spawn(retention.run(self.drain.subscribe()));
+        let missed = Missed {
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            campaign: self.config.campaign.name.clone(),
+            calendar: self.parts.calendar.clone(),
+            catch_up: self.config.campaign.catch_up,
+            kept: self.config.retention.records,
+        };
+        let comparing = tokio::spawn(missed.run(self.drain.subscribe()));
         let drain = self.drain.clone();
         let places = Arc::clone(&self.parts.listening);
         let all_places = self.config.worker.listening;
@@ -121,6 +131,7 @@ impl Service {
         self.drain.send_replace(true);
         sweeping.abort();
         dropping.abort();
+        comparing.abort();
         if let Some(http) = http {
             http.abort();
         }

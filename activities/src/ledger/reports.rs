@@ -77,11 +77,11 @@ pub struct ClassCount {
 
 impl RunStatus {
     /// Whether somebody has to decide something: an unknown, a dead letter, a failed cleanup, a
-    /// contradiction or a hold.
+    /// contradiction, a hold or a missed week.
     #[must_use]
     pub fn needs_a_human(&self) -> bool {
         self.unknown + self.dead + self.cleanup_failed + self.contradicted > 0
-            || self.state == "held"
+            || matches!(self.state.as_str(), "held" | "missed")
     }
 }
 
@@ -498,13 +498,17 @@ async fn attempts(
 }
 
 fn blank(run: &Run) -> RunStatus {
-    let held = run.held_since.is_some() && run.state != RunState::Closed;
+    let held =
+        run.held_since.is_some() && !matches!(run.state, RunState::Closed | RunState::Missed);
     RunStatus {
         campaign: run.campaign.clone(),
         period: run.period,
         run: digest_workflows::run_id(&run.campaign, run.period),
         state: if held { "held".to_owned() } else { run.state.name().to_owned() },
-        held_because: run.held_because.clone(),
+        held_because: match run.state {
+            RunState::Missed => run.missed_because.clone(),
+            _ => run.held_because.clone(),
+        },
         selected: run.selected,
         unkeyed: run.unkeyed,
         pending: 0,
