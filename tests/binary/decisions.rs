@@ -96,6 +96,10 @@ async fn a_verdict_is_shown_asked_recorded_and_handed_over_later_where_the_engin
     let refused = shop.run(&weaker).ends(1);
     assert!(refused.out.contains("refused: an earlier verdict stands"), "{}", refused.out);
 
+    // Repeated after it was acted on, it is recorded already too.
+    shop.settled_long_ago(1).await;
+    shop.run(&format!("{resolve} --yes")).ends(3);
+
     shop.unknown(2).await;
     let abandon = format!("resolve {} --abandon --reason x --yes", shop.message_id(2));
     let done = shop.run(&abandon).ends(0);
@@ -120,6 +124,10 @@ async fn nothing_is_decided_for_keys_that_are_not_unknown_or_have_a_newer_attemp
         assert!(refused.out.contains("--attempt 2"), "{}", refused.out);
         assert_eq!(shop.operation(3).await, before);
     }
+    let sent = format!("resolve {} --delivered --reason x --yes", shop.key(4));
+    shop.sent(4).await;
+    let refused = shop.run(&sent).ends(1);
+    assert!(refused.out.contains("refused: it is sent, not unknown"), "{}", refused.out);
     let keys = format!("# four\n{}\n\n{}\n{}\n", shop.key(1), shop.key(2), shop.key(77));
     let mixed =
         shop.run_with("resolve --keys-from - --not-delivered --reason x --yes", &keys).ends(1);

@@ -227,6 +227,18 @@ impl Shop {
         }
     }
 
+    /// Acts on the verdict about `customer`, as if its time had come.
+    pub(crate) async fn settled_long_ago(&self, customer: u32) {
+        let mut operation = self.operation(customer).await;
+        let now = self.ledger.now().await.unwrap();
+        operation.verdict.as_mut().unwrap().acts_at = now;
+        let machine = serde_json::to_string(&operation).unwrap();
+        let key = self.key(customer);
+        let update = "update digestd_operations set machine";
+        self.execute(&format!("{update} = '{machine}' where key = '{key}'")).await;
+        self.record(customer, Event::TimePassed).await;
+    }
+
     pub(crate) fn run(&self, line: &str) -> Ran {
         self.run_with(line, "")
     }
