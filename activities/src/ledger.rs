@@ -28,7 +28,7 @@ pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
 pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
-    AttemptLine, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+    AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };
 pub use runs::{NewRun, Run, RunState};
 pub use selection::{FreezePage, Page, Selected};

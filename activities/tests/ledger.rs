@@ -1,5 +1,7 @@
 //! The ledger's conformance suite: every behaviour on SQLite and on PostgreSQL.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test and its helpers fail by panicking")]
+
 #[path = "ledger/attempts.rs"]
 mod attempts;
 #[path = "ledger/bench.rs"]

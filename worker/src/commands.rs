@@ -3,6 +3,7 @@
 mod cleanup;
 mod completions;
 mod dead_letters;
+mod demo;
 mod dry_run;
 mod forget;
 mod init;
@@ -28,6 +29,7 @@ use digest_workflows::operation::Period;
 pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
     let config = || Config::load(&cli.config);
     match cli.command {
+        Command::Demo(args) => demo::run(&args).await,
         Command::Init(args) => init::run(&args),
         Command::Setup(args) => setup::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,

@@ -5,6 +5,7 @@ pub mod assemble;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod keys;
 pub mod output;

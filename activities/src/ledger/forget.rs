@@ -2,7 +2,7 @@
 //! keys stay.
 
 use super::content::drop_content;
-use super::operations::{Actor, apply, audit, load};
+use super::operations::{Actor, Lock, apply, audit, load};
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{Change, Event, OperationKey, Rules, State};
 
@@ -61,7 +61,7 @@ impl Ledger {
         for key in self.keys_of(campaign, customer).await? {
             forgotten.keys += 1;
             let mut tx = self.db.begin().await?;
-            let mut loaded = load(&mut tx, &key, "for update", "").await?;
+            let mut loaded = load(&mut tx, &key, Lock::Operation).await?;
             let state = loaded.operation.state;
             let open = state != State::Sent && !state.is_terminal();
             if (open || state == State::Dead) && !loaded.operation.unwanted {

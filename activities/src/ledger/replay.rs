@@ -2,7 +2,7 @@
 
 use super::content::{FrozenData, replace_content};
 use super::database::{Tx, values};
-use super::operations::{Actor, Answer, Loaded, apply, audit, load};
+use super::operations::{Actor, Answer, Loaded, Lock, apply, audit, load};
 use super::reports::range;
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
@@ -90,7 +90,7 @@ impl Ledger {
         refreeze: bool,
     ) -> Result<Result<Answer, NotReplayed>, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
-        let found = check(&mut tx, key, refreeze, "", "").await?;
+        let found = check(&mut tx, key, refreeze, Lock::None).await?;
         Ok(found.map(Loaded::into_answer))
     }
 
@@ -116,7 +116,7 @@ impl Ledger {
         let mut replayed = Vec::new();
         for letter in letters {
             let refreeze = letter.refrozen.is_some();
-            match check(&mut tx, &letter.key, refreeze, "for update", "for share").await? {
+            match check(&mut tx, &letter.key, refreeze, Lock::OperationAndRun).await? {
                 Ok(mut loaded) => {
                     replay_one(&mut tx, &mut loaded, letter, rules, actor).await?;
                     replayed.push(loaded.into_answer());
@@ -158,7 +158,7 @@ impl Ledger {
         for row in rows {
             let key = OperationKey::parse(&row.text(0)?)
                 .map_err(|error| LedgerError::corrupt(error.to_string()))?;
-            let mut loaded = load(&mut tx, &key, "for update", "").await?;
+            let mut loaded = load(&mut tx, &key, Lock::Operation).await?;
             if loaded.operation.cleanup.given_up {
                 apply(&mut tx, &mut loaded, &Event::CleanupAgain, rules, actor, None).await?;
                 keys.push(key);
@@ -174,10 +174,9 @@ async fn check(
     tx: &mut Tx,
     key: &OperationKey,
     refreeze: bool,
-    lock: &str,
-    run_lock: &str,
+    lock: Lock,
 ) -> Result<Result<Loaded, NotReplayed>, LedgerError> {
-    let loaded = match load(tx, key, lock, run_lock).await {
+    let loaded = match load(tx, key, lock).await {
         Ok(loaded) => loaded,
         Err(LedgerError::NoSuchOperation(_)) => return Ok(Err(NotReplayed::Missing)),
         Err(error) => return Err(error),
