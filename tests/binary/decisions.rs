@@ -55,6 +55,28 @@ async fn unknown_lists_what_waits_for_a_human_with_the_commands_that_settle_it()
 }
 
 #[tokio::test]
+async fn every_page_is_printed_and_json_says_where_the_next_begins() {
+    let shop = Shop::new(1).await;
+    shop.unknown(1).await;
+    shop.multiply(1, 600).await;
+    let text = shop.run("unknown").ends(4).out;
+    for n in 1..=600 {
+        let command = format!("digestd resolve digest:2026-W42:d-{n:03} --attempt 1 ");
+        assert!(text.contains(&command), "{command}");
+    }
+    let (mut seen, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = shop.run(&format!("unknown --json {after}")).ends(4).json();
+        let keys = page["operations"].as_array().unwrap().iter();
+        seen.extend(keys.map(|line| line["key"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("--after {next}");
+    }
+    assert_eq!(seen.len(), 601);
+    assert!(seen.is_sorted() && !after.is_empty());
+}
+
+#[tokio::test]
 async fn dead_letters_tell_class_code_and_what_a_replay_would_do() {
     let shop = Shop::new(2).await;
     assert_eq!(shop.run("dead-letters").ends(0).out, "there is no dead letter\n");
@@ -152,7 +174,7 @@ async fn a_file_of_keys_is_taken_whole_or_not_at_all() {
         ("\u{0}\u{1}\n".to_owned(), "line 1"),
         ("# nothing\n\n".to_owned(), "there is no key"),
         (format!("{one}\nreminder:2026-W42:c-1"), "reminder:2026-W42:c-1"),
-        ((1..=4).map(|n| format!("{}\n", shop.key(n))).collect(), "max_keys = 3"),
+        ([1, 2, 3, 4].map(|n| shop.key(n).to_string()).join("\n"), "max_keys = 3"),
     ] {
         let refused = shop.run_with(resolve, &file).ends(2);
         assert!(refused.err.contains(part), "{file:?}: {}", refused.err);

@@ -167,7 +167,7 @@ impl Shop {
         let begun = self.ledger.begin(&key, &intent, &token, &Slot::UNPACED, &self.rules).await;
         match begun.unwrap() {
             BeginAnswer::Begun(begun) => begun.number,
-            BeginAnswer::Cannot(cannot) => panic!("{key}: {cannot}"),
+            BeginAnswer::Cannot(cannot) => unreachable!("{key}: {cannot}"),
         }
     }
 
@@ -225,6 +225,20 @@ impl Shop {
         while !self.operation(customer).await.cleanup.given_up {
             self.record(customer, Event::CleanupFailed { random: 0.0 }).await;
         }
+    }
+
+    /// Adds `count` customers (`d-001` and so on) whose operations are as that of `customer` is.
+    pub(crate) async fn multiply(&self, customer: u32, count: u32) {
+        let key = self.key(customer);
+        self.execute(&format!(
+            "with recursive n(n) as (select 1 union all select n + 1 from n where n < {count}) \
+             insert into digestd_operations (key, campaign, period, position, customer, state, \
+             class, since, attempts, at_rest, machine, frozen_at, enqueued_at) \
+             select printf('digest:2026-W42:d-%03d', n), campaign, period, 1000 + n, \
+             printf('d-%03d', n), state, class, since, attempts, at_rest, machine, frozen_at, \
+             enqueued_at from digestd_operations, n where key = '{key}'"
+        ))
+        .await;
     }
 
     /// Acts on the verdict about `customer`, as if its time had come.
