@@ -108,6 +108,8 @@ impl Database {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(PATIENCE)
+            // What is erased must not stay readable in the file's free pages.
+            .pragma("secure_delete", "on")
             .pragma("temp_store", "memory");
         let place = options.get_filename().display().to_string();
         let pool = |max| {
