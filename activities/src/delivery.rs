@@ -153,7 +153,13 @@ impl Delivery<'_> {
         };
         match self.parts.templates.render(&input) {
             Ok(Rendered::Message(message)) => {
-                Ok(self.parts.ledger.store_message(key, &message).await?)
+                match self.parts.ledger.store_message(key, &message).await {
+                    // Overtaken: the ledger tells how it ended.
+                    Err(LedgerError::Settled(_)) => {
+                        Err(told(self.parts.ledger.operation(key).await?))
+                    }
+                    stored => Ok(stored?),
+                }
             }
             Ok(Rendered::NothingToSend) => {
                 let failure = Failure::new(FailureClass::Suppressed, "nothing to send");
@@ -305,7 +311,12 @@ impl Delivery<'_> {
 
     /// Records a try that ended before its intent.
     async fn close(&self, failure: Failure, read_at: Timestamp) -> Result<Early, Early> {
-        let event = Event::Closed { failure, random: self.of().random };
+        let event = Event::Closed {
+            generation: self.input.generation,
+            ordinal: self.input.ordinal,
+            failure,
+            random: self.of().random,
+        };
         self.record(&event, "delivery", Some(read_at)).await
     }
 

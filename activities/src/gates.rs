@@ -215,6 +215,7 @@ impl Gates {
         while !answered(eligibility::freeze_page(parts, &input.run).await)? {
             ctx.record_heartbeat(()).await?;
         }
+        answered(eligibility::question_selection(parts, &input.run).await)?;
         answered(eligibility::standing(parts, &input.run).await)
     }
 

@@ -23,7 +23,7 @@ pub use content::{FrozenData, content_hash};
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
 pub use reports::{
-    AttemptLine, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+    AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };
 pub use runs::{NewRun, Run, RunState};
 pub use selection::{FreezePage, Page, Selected};
@@ -103,6 +103,9 @@ pub enum LedgerError {
     /// No such operation.
     #[error("the ledger knows no operation {0}")]
     NoSuchOperation(String),
+    /// Content is stored only for an operation that may still be sent.
+    #[error("{0} is settled; nothing is rendered or stored for it any more")]
+    Settled(String),
     /// No such run.
     #[error(
         "the ledger knows no run of {campaign} in {period}; start it with `digestd run --period {period}`"
@@ -118,6 +121,14 @@ pub enum LedgerError {
 impl LedgerError {
     fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(what.into())
+    }
+
+    /// The error of a commit that is known, by now, not to have been applied.
+    fn not_applied(self) -> Self {
+        match self {
+            Self::CommitUnknown(error) => Self::Statement(error),
+            other => other,
+        }
     }
 
     /// Whether the same call may succeed later without anybody changing anything.

@@ -39,7 +39,10 @@ fn message(text: &str) -> FrozenMessage {
         subject: Redacted::new("Your week".to_owned()),
         text: Redacted::new(text.to_owned()),
         html: None,
-        headers: vec![("Message-ID".to_owned(), "<digest@shop.example>".to_owned())],
+        headers: digest_activities::message::Redacted::new(vec![(
+            "Message-ID".to_owned(),
+            "<digest@shop.example>".to_owned(),
+        )]),
         mime: Redacted::new(text.as_bytes().to_vec()),
         content_hash: "0".repeat(64),
     }

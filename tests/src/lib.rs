@@ -4,4 +4,5 @@
 pub mod absent;
 pub mod mail_server;
 pub mod postgres;
+pub mod proxy;
 pub mod smtp;

@@ -43,6 +43,7 @@ pub struct Cli {
     reason = "the help of a command is the documentation of its arguments' type"
 )]
 pub enum Command {
+    Demo(operate::DemoArgs),
     Init(operate::InitArgs),
     Setup(operate::SetupArgs),
     Worker(operate::WorkerArgs),

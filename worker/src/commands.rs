@@ -1,6 +1,7 @@
 //! The commands: one file each.
 
 mod completions;
+mod demo;
 mod dry_run;
 mod init;
 mod policy;
@@ -20,6 +21,7 @@ use crate::config::Config;
 pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
     let config = || Config::load(&cli.config);
     match cli.command {
+        Command::Demo(args) => demo::run(&args).await,
         Command::Init(args) => init::run(&args),
         Command::Setup(args) => setup::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,

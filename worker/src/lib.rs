@@ -4,6 +4,7 @@ pub mod assemble;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod output;
 pub mod report;

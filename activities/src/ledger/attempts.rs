@@ -1,10 +1,12 @@
 //! Attempts: `begin attempt` with its token, and what became of each.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, audit, load, save};
+use super::operations::{Actor, Loaded, Lock, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
-use digest_workflows::operation::{Change, Intent, Operation, OperationKey, Outcome, Rules};
+use digest_workflows::operation::{
+    CannotBegin, Change, Intent, Operation, OperationKey, Outcome, Rules,
+};
 use jiff::Timestamp;
 use std::time::Duration;
 
@@ -49,7 +51,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::CommitUnknown`] when the commit's answer was lost and could not be read back:
-    /// the attempt may be recorded and is not ours. Any other error means that it was not begun.
+    /// the attempt may be recorded, and nobody may hand it over. Any other error means that it was
+    /// not begun.
     pub async fn begin(
         &self,
         key: &OperationKey,
@@ -60,7 +63,7 @@ impl Ledger {
     ) -> Result<BeginAnswer, LedgerError> {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
-        let mut loaded = load(&mut tx, key, "for update", "for share").await?;
+        let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
         let from = loaded.operation.state;
         let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
             Ok(number) => number,
@@ -93,7 +96,7 @@ impl Ledger {
             tokio::time::sleep(wait).await;
             let Ok(mut tx) = self.db.begin().await else { continue };
             // The row lock waits for a commit that is still on its way.
-            let Ok(_) = load(&mut tx, key, "for update", "").await else { continue };
+            let Ok(_) = load(&mut tx, key, Lock::Operation).await else { continue };
             let row = tx
                 .row(
                     "select token from @attempts where key = $1 and generation = $2 \
@@ -105,11 +108,8 @@ impl Ledger {
                 Ok(Some(row)) if row.maybe_text(0)?.as_deref() == Some(token.0.as_str()) => {
                     return Ok(BeginAnswer::Begun(Box::new(begun)));
                 }
-                Ok(_) => {
-                    return Ok(BeginAnswer::Cannot(
-                        digest_workflows::operation::CannotBegin::NotNext,
-                    ));
-                }
+                Ok(Some(_)) => return Ok(BeginAnswer::Cannot(CannotBegin::NotNext)),
+                Ok(None) => return Err(error.not_applied()),
                 Err(_) => {}
             }
         }

@@ -3,7 +3,7 @@
 use super::database::{Tx, values};
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
-use digest_workflows::operation::OperationKey;
+use digest_workflows::operation::{OperationKey, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -48,22 +48,38 @@ impl Ledger {
     }
 
     /// Stores `message` if none is stored, and returns what is stored: the first rendering wins, and
-    /// every attempt sends its bytes.
+    /// every attempt sends its bytes. An execution that was overtaken stores nothing for a settled
+    /// operation, whose content may be dropped already.
     ///
     /// # Errors
-    /// Any [`LedgerError`] of an unreachable database.
+    /// [`LedgerError::Settled`], [`LedgerError::NoSuchOperation`], or any error of an unreachable
+    /// database.
     pub async fn store_message(
         &self,
         key: &OperationKey,
         message: &FrozenMessage,
     ) -> Result<FrozenMessage, LedgerError> {
         let mut tx = self.db.begin().await?;
+        let text = key.to_string();
+        let state = tx
+            .locked(
+                "select state from @operations where key = $1",
+                "for update",
+                values![text.as_str()],
+            )
+            .await?
+            .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?
+            .text(0)?;
+        let settled = State::from_name(&state).is_none_or(|s| s == State::Sent || s.is_terminal());
+        if settled {
+            return Err(LedgerError::Settled(text));
+        }
         let (head, mime) = message.clone().split();
         tx.execute(
             "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
              on conflict (key) do nothing",
             values![
-                key.to_string(),
+                text.as_str(),
                 serde_json::to_string(&head)?,
                 mime,
                 message.content_hash.as_str(),
@@ -72,7 +88,7 @@ impl Ledger {
         .await?;
         tx.execute(
             "update @operations set content_hash = $2 where key = $1 and content_hash is null",
-            values![key.to_string(), message.content_hash.as_str()],
+            values![text.as_str(), message.content_hash.as_str()],
         )
         .await?;
         let stored = message_in(&mut tx, key).await?;
@@ -90,10 +106,12 @@ async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMess
         .await?;
     let Some(row) = row else { return Ok(None) };
     let (mime, hash) = (row.bytes(1)?, row.text(2)?);
-    if content_hash(&mime) != hash {
-        return Err(LedgerError::corrupt(format!("the stored bytes of {key} have changed")));
+    let is_whole = content_hash(&mime) == hash;
+    let message = FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime);
+    if !is_whole || message.content_hash != hash {
+        return Err(LedgerError::corrupt(format!("the stored message of {key} has changed")));
     }
-    Ok(Some(FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime)))
+    Ok(Some(message))
 }
 
 /// Drops the stored bytes, address and rows of `key`; its content hash stays.

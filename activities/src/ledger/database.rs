@@ -6,18 +6,28 @@
 
 use super::LedgerError;
 use jiff::Timestamp;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, PgPool, Postgres, Row as _, Sqlite, SqlitePool, Transaction};
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _, Sqlite, SqlitePool,
+    Transaction,
+};
 use std::str::FromStr;
 use std::time::Duration;
 
 /// How long a statement waits for a connection or a lock before the database counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one answer is waited for: longer than the database itself waits for a lock. Without a
+/// bound, a network that swallows packets would stall a delivery until the kernel gives up.
+const ANSWER: Duration = Duration::from_secs(15);
 /// Enough for every activity slot to make progress; PostgreSQL's own default limit is 100.
 const POSTGRES_CONNECTIONS_MAX: u32 = 20;
+/// A connection that was idle for longer is asked whether it still lives before it is used.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// At most this many values go into one statement.
+const INSERT_VALUES_MAX: usize = 900;
 /// SQLite has one writer; readers do not block it in WAL mode.
 const SQLITE_READERS_MAX: u32 = 4;
 
@@ -25,9 +35,9 @@ const SQLITE_READERS_MAX: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Database {
     /// The embedded one: a single writing connection, and readers beside it.
-    Sqlite { writer: SqlitePool, readers: SqlitePool },
+    Sqlite { writer: SqlitePool, readers: SqlitePool, place: String },
     /// The one for more than one machine. The schema is on the search path of every connection.
-    Postgres { pool: PgPool, schema: String },
+    Postgres { pool: PgPool, schema: String, place: String },
 }
 
 /// A value bound to a parameter.
@@ -85,61 +95,82 @@ impl Database {
         let unreachable = |source| LedgerError::Unreachable { place: place.clone(), source };
         let writer = pool(1).await.map_err(unreachable)?;
         let readers = pool(SQLITE_READERS_MAX).await.map_err(unreachable)?;
-        Ok(Self::Sqlite { writer, readers })
+        Ok(Self::Sqlite { writer, readers, place })
     }
 
     async fn connect_postgres(url: &str, schema: &str) -> Result<Self, LedgerError> {
         let options = PgConnectOptions::from_str(url).map_err(|_| LedgerError::Url(scheme(url)))?;
         // A commit that is acknowledged must survive a crash, whatever the server's default is.
+        let search_path = quoted(schema);
         let options = options.application_name("digestd").options([
-            ("search_path", schema),
+            ("search_path", search_path.as_str()),
             ("synchronous_commit", "on"),
             ("lock_timeout", "10s"),
             ("idle_in_transaction_session_timeout", "30s"),
         ]);
-        let options = match options.get_host() {
-            "127.0.0.1" | "localhost" | "::1" => options.ssl_mode(PgSslMode::Prefer),
-            _ => options,
-        };
         let place = format!(
             "{}:{}/{}",
             options.get_host(),
             options.get_port(),
             options.get_database().unwrap_or_default()
         );
+        // A pool goes on trying where nobody listens, and then tells only that it took too long.
+        let first = within(PgConnection::connect_with(&options)).await;
+        let first = match first {
+            Ok(connection) => connection.close().await,
+            Err(error) => Err(error),
+        };
+        first.map_err(|source| LedgerError::Unreachable { place: place.clone(), source })?;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
-            .connect_with(options)
-            .await
-            .map_err(|source| LedgerError::Unreachable { place, source })?;
-        Ok(Self::Postgres { pool, schema: schema.to_owned() })
+            .test_before_acquire(false)
+            .before_acquire(|connection, idle| {
+                Box::pin(async move {
+                    if idle.idle_for > IDLE_MAX {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
+            .connect_lazy_with(options);
+        Ok(Self::Postgres { pool, schema: schema.to_owned(), place })
     }
 
     /// Begins a transaction that may write. On SQLite it holds the write lock from the start, so
     /// that what it has read cannot change before it commits.
     pub(super) async fn begin(&self) -> Result<Tx, LedgerError> {
-        Ok(match self {
-            Self::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
-            Self::Postgres { pool, .. } => Tx::Postgres(pool.begin().await?),
-        })
+        let begun = match self {
+            Self::Sqlite { writer, .. } => {
+                within(writer.begin_with("BEGIN IMMEDIATE")).await.map(Tx::Sqlite)
+            }
+            Self::Postgres { pool, .. } => within(pool.begin()).await.map(Tx::Postgres),
+        };
+        begun.map_err(|source| self.unreachable(source))
     }
 
     /// Begins a transaction that only reads, from one snapshot.
     pub(super) async fn begin_reading(&self) -> Result<Tx, LedgerError> {
-        Ok(match self {
-            Self::Sqlite { readers, .. } => Tx::Sqlite(readers.begin().await?),
-            Self::Postgres { pool, .. } => Tx::Postgres(
-                pool.begin_with("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                    .await?,
-            ),
-        })
+        let begun = match self {
+            Self::Sqlite { readers, .. } => within(readers.begin()).await.map(Tx::Sqlite),
+            Self::Postgres { pool, .. } => {
+                let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
+                within(pool.begin_with(begin)).await.map(Tx::Postgres)
+            }
+        };
+        begun.map_err(|source| self.unreachable(source))
+    }
+
+    /// The error of a database that did not even begin a transaction.
+    fn unreachable(&self, source: sqlx::Error) -> LedgerError {
+        let (Self::Sqlite { place, .. } | Self::Postgres { place, .. }) = self;
+        LedgerError::Unreachable { place: place.clone(), source }
     }
 
     /// Closes every connection.
     pub(super) async fn close(&self) {
         match self {
-            Self::Sqlite { writer, readers } => {
+            Self::Sqlite { writer, readers, .. } => {
                 readers.close().await;
                 writer.close().await;
             }
@@ -173,10 +204,12 @@ impl Tx {
     ) -> Result<u64, LedgerError> {
         Ok(match self {
             Self::Sqlite(tx) => {
-                bound!(Sqlite, sql, values, "digestd_").execute(&mut **tx).await?.rows_affected()
+                let query = bound!(Sqlite, sql, values, "digestd_");
+                within(query.execute(&mut **tx)).await?.rows_affected()
             }
             Self::Postgres(tx) => {
-                bound!(Postgres, sql, values, "").execute(&mut **tx).await?.rows_affected()
+                let query = bound!(Postgres, sql, values, "");
+                within(query.execute(&mut **tx)).await?.rows_affected()
             }
         })
     }
@@ -189,12 +222,12 @@ impl Tx {
     ) -> Result<Vec<Row>, LedgerError> {
         Ok(match self {
             Self::Sqlite(tx) => {
-                let rows = bound!(Sqlite, sql, values, "digestd_").fetch_all(&mut **tx).await?;
-                rows.into_iter().map(Row::Sqlite).collect()
+                let query = bound!(Sqlite, sql, values, "digestd_");
+                within(query.fetch_all(&mut **tx)).await?.into_iter().map(Row::Sqlite).collect()
             }
             Self::Postgres(tx) => {
-                let rows = bound!(Postgres, sql, values, "").fetch_all(&mut **tx).await?;
-                rows.into_iter().map(Row::Postgres).collect()
+                let query = bound!(Postgres, sql, values, "");
+                within(query.fetch_all(&mut **tx)).await?.into_iter().map(Row::Postgres).collect()
             }
         })
     }
@@ -210,15 +243,18 @@ impl Tx {
 
     /// Now, by this database's clock: the only clock that leases and intents are compared with.
     pub(super) async fn now(&mut self) -> Result<Timestamp, LedgerError> {
-        let sql = match self {
-            Self::Sqlite(_) => "select cast(unixepoch('subsec') * 1000 as integer)",
-            // Not `now()`, which is the time the transaction began, before it waited for a lock.
-            Self::Postgres(_) => {
-                "select cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
-            }
-        };
-        let row = self.row(sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
+        let sql = format!("select {}", self.clock());
+        let row = self.row(&sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
         row.time(0)
+    }
+
+    /// The clock as an expression, in milliseconds.
+    const fn clock(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "cast(unixepoch('subsec') * 1000 as integer)",
+            // Not `now()`, which is the time the transaction began, before it waited for a lock.
+            Self::Postgres(_) => "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
+        }
     }
 
     /// `sql` with a row lock, where the database has them; SQLite's transaction is one lock.
@@ -234,14 +270,51 @@ impl Tx {
         }
     }
 
+    /// As [`locked`](Self::locked), with the time after the lock was taken as one more column.
+    pub(super) async fn locked_then_now(
+        &mut self,
+        sql: &str,
+        lock: &str,
+        values: &[Value],
+    ) -> Result<Option<Row>, LedgerError> {
+        let lock = if matches!(self, Self::Postgres(_)) { lock } else { "" };
+        let clock = self.clock();
+        // Materialised: its rows are locked before the clock beside them is read.
+        let sql = format!(
+            "with locked as materialized ({sql} {lock}) select locked.*, {clock} from locked"
+        );
+        self.row(&sql, values).await
+    }
+
+    /// Inserts `rows` (each in the order of the columns that `into` names), many in one statement.
+    pub(super) async fn insert_all(
+        &mut self,
+        into: &str,
+        rows: &[Vec<Value>],
+    ) -> Result<(), LedgerError> {
+        let width = rows.first().map_or(1, Vec::len);
+        for chunk in rows.chunks((INSERT_VALUES_MAX / width).max(1)) {
+            let places: Vec<String> = (0..chunk.len())
+                .map(|row| {
+                    let first = row * width + 1;
+                    let places: Vec<_> = (first..first + width).map(|n| format!("${n}")).collect();
+                    format!("({})", places.join(", "))
+                })
+                .collect();
+            let sql = format!("insert into {into} values {}", places.join(", "));
+            self.execute(&sql, &chunk.concat()).await?;
+        }
+        Ok(())
+    }
+
     /// Commits.
     ///
     /// # Errors
     /// [`LedgerError::CommitUnknown`] when the answer was lost: it may have been applied.
     pub(super) async fn commit(self) -> Result<(), LedgerError> {
         let result = match self {
-            Self::Sqlite(tx) => tx.commit().await,
-            Self::Postgres(tx) => tx.commit().await,
+            Self::Sqlite(tx) => within(tx.commit()).await,
+            Self::Postgres(tx) => within(tx.commit()).await,
         };
         result.map_err(LedgerError::CommitUnknown)
     }
@@ -297,6 +370,17 @@ impl Row {
 
 fn from_millis(millis: i64) -> Result<Timestamp, LedgerError> {
     Timestamp::from_millisecond(millis).map_err(|_| LedgerError::corrupt("a time out of range"))
+}
+
+/// The answer, if it comes in time.
+async fn within<T>(answer: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+    let late = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(late)
+}
+
+/// `identifier` as PostgreSQL takes it literally.
+pub(super) fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
 /// The part of a URL that is safe to print.

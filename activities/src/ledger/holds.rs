@@ -1,7 +1,7 @@
 //! Holds: by an operator, or by a breaker. While a run is held no attempt begins anywhere.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, apply, load};
+use super::operations::{Actor, Loaded, Lock, apply, load};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, Run};
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Period, Rules};
@@ -109,7 +109,7 @@ impl Ledger {
                 after = row.count(1)?;
                 let key = OperationKey::parse(&row.text(0)?)
                     .map_err(|error| LedgerError::corrupt(error.to_string()))?;
-                let mut loaded = load(&mut tx, &key, "for update", "").await?;
+                let mut loaded = load(&mut tx, &key, Lock::Operation).await?;
                 let change =
                     apply(&mut tx, &mut loaded, &Event::Cancelled, rules, actor, None).await?;
                 suppressed += u64::from(change.from != change.to);
@@ -134,7 +134,8 @@ impl Ledger {
                 "select count(*) from @operations o join @runs r \
                  on r.campaign = o.campaign and r.period = o.period \
                  where o.campaign = $1 and o.period = $2 and r.useful_until <= $3 \
-                 and o.state in ('selected', 'sending', 'retrying')",
+                 and o.state in ('selected', 'sending', 'retrying') and not exists \
+                 (select 1 from @attempts a where a.key = o.key and a.outcome is null)",
                 values![campaign, period.to_string(), now],
             )
             .await?;
@@ -154,6 +155,7 @@ pub(super) async fn after_failure(
 ) -> Result<(), LedgerError> {
     match failure.class {
         FailureClass::Configuration => {
+            lock_run(tx, loaded).await?;
             let answered =
                 begun.zip(loaded.run.resumed_at).is_some_and(|(begun, resumed)| begun <= resumed);
             if !answered {
@@ -162,6 +164,7 @@ pub(super) async fn after_failure(
             }
         }
         FailureClass::Schema => {
+            lock_run(tx, loaded).await?;
             let limit = rules.breakers.identical_schema_failures;
             let streak = streak(tx, loaded, limit).await?;
             let identical = streak.iter().all(|(outcome, class, code)| {
@@ -185,11 +188,23 @@ pub(super) async fn after_unknown(
     loaded: &mut Loaded,
     rules: &Rules,
 ) -> Result<(), LedgerError> {
+    lock_run(tx, loaded).await?;
     let limit = rules.breakers.unknowns_in_a_row;
     let streak = streak(tx, loaded, limit).await?;
     if streak.len() >= limit as usize && streak.iter().all(|(outcome, ..)| outcome.is_none()) {
         trip(tx, loaded, &format!("{limit} unknown outcomes in a row")).await?;
     }
+    Ok(())
+}
+
+/// Locks the run and reads it again: failures that are recorded at the same time count each other,
+/// and a resume that came between is seen. The run's lock is the last that any transaction takes.
+async fn lock_run(tx: &mut Tx, loaded: &mut Loaded) -> Result<(), LedgerError> {
+    let (campaign, period) = (&loaded.run.campaign, loaded.run.period);
+    loaded.run = run_in(tx, campaign, period, "for update")
+        .await?
+        .ok_or_else(|| no_such_run(campaign, period))?;
+    loaded.moment.held = loaded.run.held_since.is_some();
     Ok(())
 }
 
@@ -211,10 +226,8 @@ async fn streak(tx: &mut Tx, loaded: &Loaded, limit: u32) -> Result<Vec<Decided>
 }
 
 async fn trip(tx: &mut Tx, loaded: &mut Loaded, because: &str) -> Result<(), LedgerError> {
-    let (campaign, period) = (loaded.run.campaign.clone(), loaded.run.period);
-    hold_in(tx, &campaign, period, because, Actor::part("breaker")).await?;
-    loaded.moment.held = true;
-    Ok(())
+    hold_in(tx, &loaded.run.campaign, loaded.run.period, because, Actor::part("breaker")).await?;
+    lock_run(tx, loaded).await
 }
 
 async fn hold_in(
@@ -224,6 +237,9 @@ async fn hold_in(
     because: &str,
     actor: Actor<'_>,
 ) -> Result<(), LedgerError> {
+    // The lock comes before the clock, so that an attempt which is just beginning, and which this
+    // waits for, has begun before the hold.
+    run_in(tx, campaign, period, "for update").await?;
     let now = tx.now().await?;
     let held = tx
         .execute(

@@ -203,19 +203,21 @@ impl Ledger {
             .await?
             .ok_or_else(|| no_such_run(campaign, period))?;
         let mut status = blank(&run);
+        let now = tx.now().await?;
         let who = values![campaign, period.to_string()];
         let rows = tx
             .rows(
-                "select state, class, count(*) from @operations where campaign = $1 \
-                 and period = $2 group by state, class",
+                "select state, class, count(*), cast(sum(contradicted) as bigint), \
+                 cast(sum(undelivered) as bigint), cast(sum(cleanup_failed) as bigint), \
+                 cast(sum(1 - at_rest) as bigint), min(frozen_at) from @operations \
+                 where campaign = $1 and period = $2 group by state, class",
                 who,
             )
             .await?;
         for row in rows {
-            count(&mut status, &row)?;
+            count(&mut status, &row, now)?;
         }
         status.classes.sort_by_key(|line| (line.state, line.class));
-        marks(&mut tx, &mut status, campaign, period).await?;
         let sql = format!(
             "select key from @operations where campaign = $1 and period = $2 and at_rest = 0 \
              order by position limit {MISSING_MAX}"
@@ -270,17 +272,15 @@ impl Ledger {
     ) -> Result<Listing, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
         let now = tx.now().await?;
+        // A key begins with its campaign and period, so those are a range of keys.
+        let first = period.map_or_else(|| format!("{campaign}:"), |p| format!("{campaign}:{p}:"));
+        let end = format!("{};", first.trim_end_matches(':'));
+        let after = after.filter(|after| *after > first.as_str()).unwrap_or(&first);
         let rows = tx
             .rows(
                 "select key, machine from @operations where campaign = $1 and state = $2 \
-                 and ($3 = '' or period = $3) and key > $4 order by key limit $5",
-                values![
-                    campaign,
-                    state.name(),
-                    period.map(|period| period.to_string()).unwrap_or_default(),
-                    after.unwrap_or_default(),
-                    u64::from(limit) + 1,
-                ],
+                 and key > $3 and key < $4 order by key limit $5",
+                values![campaign, state.name(), after, end, u64::from(limit) + 1],
             )
             .await?;
         let mut operations = Vec::new();
@@ -442,7 +442,8 @@ fn blank(run: &Run) -> RunStatus {
     }
 }
 
-fn count(status: &mut RunStatus, row: &Row) -> Result<(), LedgerError> {
+/// Adds the operations of one state and class.
+fn count(status: &mut RunStatus, row: &Row, now: Timestamp) -> Result<(), LedgerError> {
     let name = row.text(0)?;
     let state = State::from_name(&name)
         .ok_or_else(|| LedgerError::corrupt(format!("operation state {name:?}")))?;
@@ -463,34 +464,13 @@ fn count(status: &mut RunStatus, row: &Row) -> Result<(), LedgerError> {
         State::Expired => status.expired += count,
     }
     status.classes.push(ClassCount { state, class, count });
-    Ok(())
-}
-
-/// The counts that are not states.
-async fn marks(
-    tx: &mut Tx,
-    status: &mut RunStatus,
-    campaign: &str,
-    period: Period,
-) -> Result<(), LedgerError> {
-    let now = tx.now().await?;
-    let row = tx
-        .row(
-            "select cast(coalesce(sum(contradicted), 0) as bigint), \
-             cast(coalesce(sum(undelivered), 0) as bigint), \
-             cast(coalesce(sum(cleanup_failed), 0) as bigint), \
-             cast(coalesce(sum(1 - at_rest), 0) as bigint), \
-             min(case when state in ('selected', 'sending', 'retrying') then frozen_at end) \
-             from @operations where campaign = $1 and period = $2",
-            values![campaign, period.to_string()],
-        )
-        .await?
-        .ok_or_else(|| LedgerError::corrupt("no counts"))?;
-    status.contradicted = row.count(0)?;
-    status.undelivered = row.count(1)?;
-    status.cleanup_failed = row.count(2)?;
-    status.missing_count = row.count(3)?;
-    status.oldest_pending_seconds =
-        row.maybe_time(4)?.map(|frozen| now.duration_since(frozen).as_secs());
+    status.contradicted += row.count(3)?;
+    status.undelivered += row.count(4)?;
+    status.cleanup_failed += row.count(5)?;
+    status.missing_count += row.count(6)?;
+    if matches!(state, State::Selected | State::Sending | State::Retrying) {
+        let age = now.duration_since(row.time(7)?).as_secs();
+        status.oldest_pending_seconds = status.oldest_pending_seconds.max(Some(age));
+    }
     Ok(())
 }

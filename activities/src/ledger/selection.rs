@@ -64,10 +64,11 @@ impl Ledger {
     }
 
     /// Stores one page of the selection that was read after `after`. A page that is already stored
-    /// (a repeated activity, a second freeze) changes nothing. Returns whether the freeze goes on.
+    /// (a repeated activity, a second freeze) changes nothing.
     ///
     /// # Errors
-    /// Any [`LedgerError`] of an unreachable database; nothing of the page is stored then.
+    /// [`LedgerError::NoSuchRun`], or any error of an unreachable database; nothing of the page is
+    /// stored then.
     pub async fn freeze(
         &self,
         campaign: &str,
@@ -84,31 +85,33 @@ impl Ledger {
         if run.state != RunState::Freezing || run.freeze_after.as_deref() != after {
             return Ok(());
         }
+        let operation = Operation::selected(now);
+        let machine = serde_json::to_string(&operation)?;
         let mut position = run.selected;
+        let (mut operations, mut rows) = (Vec::new(), Vec::new());
         for selected in &page.selected {
             position += 1;
-            let operation = Operation::selected(now);
-            tx.execute(
-                "insert into @operations (key, campaign, period, position, customer, state, since, \
-                 machine, frozen_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7)",
+            let key = selected.key.to_string();
+            rows.push(values![key.as_str(), serde_json::to_string(&selected.data)?].to_vec());
+            operations.push(
                 values![
-                    selected.key.to_string(),
+                    key,
                     campaign,
                     period_text.as_str(),
                     position,
                     selected.key.customer_id(),
                     operation.state.name(),
                     now,
-                    serde_json::to_string(&operation)?,
-                ],
-            )
-            .await?;
-            tx.execute(
-                "insert into @digest_rows (key, data) values ($1, $2)",
-                values![selected.key.to_string(), serde_json::to_string(&selected.data)?],
-            )
-            .await?;
+                    machine.as_str(),
+                    now,
+                ]
+                .to_vec(),
+            );
         }
+        let columns = "@operations (key, campaign, period, position, customer, state, since, \
+                       machine, frozen_at)";
+        tx.insert_all(columns, &operations).await?;
+        tx.insert_all("@digest_rows (key, data)", &rows).await?;
         for (customer, kind) in &page.faults {
             tx.execute(
                 "insert into @selection_faults (campaign, period, customer, kind, at) \
@@ -218,7 +221,8 @@ impl Ledger {
         let row = tx
             .row(
                 "select count(*) from @operations where campaign = $1 and period = $2 \
-                 and enqueued_at is not null and state in ('selected', 'sending')",
+                 and enqueued_at is not null and state in ('selected', 'sending') \
+                 and attempts <= 1",
                 values![campaign, period.to_string()],
             )
             .await?;

@@ -1,9 +1,10 @@
 //! Connecting, migrating, and the ledger's identity.
 
-use super::database::{Database, Tx, values};
+use super::database::{Database, Tx, quoted, values};
 use super::{Ledger, LedgerError, LedgerRef};
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
 const VERSION: i64 = 1;
@@ -14,6 +15,28 @@ const SQLITE: &[(i64, &str, &str)] =
     &[(1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql"))];
 const POSTGRES: &[(i64, &str, &str)] =
     &[(1, "ledger", include_str!("migrations/0001_ledger.postgres.sql"))];
+
+/// The table that records migrations, as the migrator itself would create it.
+const SQLITE_RECORD: &str = "
+create table digestd_migrations (
+    version        bigint primary key,
+    description    text not null,
+    installed_on   timestamp not null default current_timestamp,
+    success        boolean not null,
+    checksum       blob not null,
+    execution_time bigint not null
+);
+";
+const RECORD: &str = "
+create table migrations (
+    version        bigint primary key,
+    description    text not null,
+    installed_on   timestamptz not null default now(),
+    success        boolean not null,
+    checksum       bytea not null,
+    execution_time bigint not null
+);
+";
 
 /// What [`Ledger::set_up`] found and did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +66,14 @@ impl Ledger {
     /// As [`connect`](Self::connect), and when the database refuses the schema.
     pub async fn set_up(url: &str, schema: &str) -> Result<(Self, Setup), LedgerError> {
         let db = Database::connect(url, schema, true).await?;
-        let from = version(&db).await?.map_or(0, |(version, _)| version);
-        migrate(&db).await?;
+        let (from, needs) = version(&db).await?.unwrap_or_default();
+        if needs > VERSION {
+            return Err(LedgerError::TooNew { found: from, needs, known: VERSION });
+        }
+        // A ledger that is up to date needs no rights to change it.
+        if from < VERSION {
+            migrate(&db).await?;
+        }
         let mut tx = db.begin().await?;
         let insert =
             "insert into @meta (name, value) values ($1, $2) on conflict (name) do nothing";
@@ -114,15 +143,44 @@ impl Ledger {
     }
 }
 
-/// The statements that create the ledger, for a DBA to run.
+/// The statements that create the ledger whole, for a DBA to run instead of `digestd setup`: they
+/// also record what the migration would have, so that later versions can go on from there.
 #[must_use]
 pub fn ddl(url: &str, schema: &str) -> String {
-    if url.starts_with("sqlite:") {
-        return SQLITE.iter().map(|(_, _, sql)| *sql).collect();
+    let is_sqlite = url.starts_with("sqlite:");
+    let mut sql = String::from("begin;\n\n");
+    if !is_sqlite {
+        let schema = quoted(schema);
+        let _ = writeln!(sql, "create schema if not exists {schema};");
+        let _ = writeln!(sql, "set local search_path to {schema};\n");
     }
-    let statements: String = POSTGRES.iter().map(|(_, _, sql)| *sql).collect();
-    let schema = quoted(schema);
-    format!("create schema if not exists {schema};\nset search_path to {schema};\n\n{statements}")
+    let (list, record) = if is_sqlite { (SQLITE, SQLITE_RECORD) } else { (POSTGRES, RECORD) };
+    for migration in migrations(list) {
+        sql.push_str(migration.sql.as_str());
+    }
+    sql.push_str(record);
+    let (table, hex, end) =
+        if is_sqlite { ("digestd_migrations", "x'", "'") } else { ("migrations", "'\\x", "'") };
+    for migration in migrations(list) {
+        let checksum = data_encoding::HEXLOWER.encode(&migration.checksum);
+        let _ = writeln!(
+            sql,
+            "insert into {table} (version, description, success, checksum, execution_time)\n    \
+             values ({}, '{}', true, {hex}{checksum}{end}, 0);",
+            migration.version, migration.description,
+        );
+    }
+    let (meta, id) = if is_sqlite {
+        ("digestd_meta", "lower(hex(randomblob(16)))")
+    } else {
+        ("meta", "gen_random_uuid()::text")
+    };
+    let _ = writeln!(
+        sql,
+        "insert into {meta} (name, value) values ('id', {id}), ('epoch', '1'),\n    \
+         ('version', '{VERSION}'), ('compatible_from', '{COMPATIBLE_FROM}');\n\ncommit;"
+    );
+    sql
 }
 
 /// The rights that the worker's role needs on a PostgreSQL ledger once it exists; empty for SQLite.
@@ -139,8 +197,13 @@ pub fn grants(url: &str, schema: &str, role: &str) -> String {
     )
 }
 
-fn quoted(identifier: &str) -> String {
-    format!("\"{}\"", identifier.replace('"', "\"\""))
+type Statements = [(i64, &'static str, &'static str)];
+
+fn migrations(list: &'static Statements) -> impl Iterator<Item = Migration> {
+    list.iter().map(|(version, name, sql)| {
+        let sql: SqlStr = AssertSqlSafe(*sql).into_sql_str();
+        Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
+    })
 }
 
 async fn migrate(db: &Database) -> Result<(), LedgerError> {
@@ -148,22 +211,21 @@ async fn migrate(db: &Database) -> Result<(), LedgerError> {
         Database::Sqlite { .. } => (SQLITE, "digestd_migrations"),
         Database::Postgres { .. } => (POSTGRES, "migrations"),
     };
-    let migrations = list
-        .iter()
-        .map(|(version, name, sql)| {
-            let sql: SqlStr = AssertSqlSafe(*sql).into_sql_str();
-            Migration::new(*version, (*name).into(), MigrationType::Simple, sql, false)
-        })
-        .collect();
-    let mut migrator = Migrator::with_migrations(migrations);
+    let mut migrator = Migrator::with_migrations(migrations(list).collect());
     migrator.dangerous_set_table_name(table);
     // A newer ledger that is marked compatible is accepted.
     migrator.set_ignore_missing(true);
     let result = match db {
         Database::Sqlite { writer, .. } => migrator.run(writer).await,
-        Database::Postgres { pool, schema } => {
-            let create = format!("create schema if not exists {}", quoted(schema));
-            sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+        Database::Postgres { pool, schema, .. } => {
+            // Asked first: creating needs a right on the database even where the schema exists.
+            let mut tx = db.begin().await?;
+            let find = "select 1::bigint from pg_namespace where nspname = $1";
+            if tx.row(find, values![schema.as_str()]).await?.is_none() {
+                let create = format!("create schema if not exists {}", quoted(schema));
+                tx.execute(&create, &[]).await?;
+            }
+            tx.commit().await?;
             migrator.run(pool).await
         }
     };

@@ -30,7 +30,7 @@ fn message_of(mime: Vec<u8>) -> FrozenMessage {
         subject: Redacted::new("Your week".to_owned()),
         text: Redacted::new("Hello".to_owned()),
         html: None,
-        headers: Vec::new(),
+        headers: digest_activities::message::Redacted::new(Vec::new()),
         mime: Redacted::new(mime),
         content_hash: String::new(),
     }

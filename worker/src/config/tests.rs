@@ -239,6 +239,8 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
             timeout: seconds(10),
             lease: seconds(300),
             settle: seconds(180),
+            ca_file: None,
+            ehlo_name: None,
         }
     );
     assert_eq!(config.sandbox["seed"].as_integer(), Some(7));

@@ -42,6 +42,11 @@ pub enum Finding {
 pub enum Event {
     /// A try ended before its intent; it is proven not sent.
     Closed {
+        /// The generation it belonged to.
+        generation: u32,
+        /// Its ordinal within the generation: the one after the last. A try whose place is taken
+        /// is already recorded, or was overtaken.
+        ordinal: u32,
         /// Why.
         failure: Failure,
         /// For the jitter of the delay.

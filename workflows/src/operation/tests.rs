@@ -43,6 +43,11 @@ const REPLAY: Contract = Contract {
 };
 const LOOKUP: Contract = Contract { lookup: Lookup::ByKey { miss_counts: true }, ..Contract::NONE };
 
+/// The next try, ended before its intent.
+fn closed(op: &Operation, failure: Failure, random: f64) -> Event {
+    Event::Closed { generation: op.generation, ordinal: op.ordinal + 1, failure, random }
+}
+
 struct Bench {
     op: Operation,
     rules: Rules,
@@ -118,7 +123,7 @@ fn each_class_goes_where_the_table_says() {
 
         let mut before = Bench::new();
         let failure = Failure::new(class, "test");
-        before.apply(Event::Closed { failure, random: 0.0 }, 1);
+        before.apply(closed(&before.op, failure, 0.0), 1);
         assert_eq!(before.op.state, state, "{class} before the intent");
         assert_eq!(before.op.ordinal, 1);
     }
@@ -129,16 +134,33 @@ fn retries_end_dead_but_configuration_counts_against_no_bound() {
     let mut bench = Bench::new();
     for n in 1..=100 {
         let failure = Failure::new(FailureClass::Configuration, "quota");
-        bench.apply(Event::Closed { failure, random: 0.0 }, n);
+        bench.apply(closed(&bench.op, failure, 0.0), n);
         assert_eq!(bench.op.state, State::Retrying);
     }
     for n in 1..=8 {
         assert_eq!(bench.op.state, State::Retrying, "failure {n}");
         let failure = Failure::new(FailureClass::Transport, "connect");
-        bench.apply(Event::Closed { failure, random: 0.0 }, 200 + n);
+        bench.apply(closed(&bench.op, failure, 0.0), 200 + n);
     }
     assert_eq!(bench.op.state, State::Dead);
     assert_eq!(bench.op.class, Some(FailureClass::Transport));
+}
+
+#[test]
+fn a_try_is_closed_once_and_only_in_its_own_place() {
+    let mut bench = Bench::new();
+    let event = closed(&bench.op, Failure::new(FailureClass::Transport, "connect"), 0.0);
+    bench.apply(event.clone(), 0);
+    let once = bench.op.clone();
+    assert_eq!(bench.apply(event.clone(), 1).note, Some(Note::AlreadyRecorded));
+    assert_eq!(bench.op, once);
+
+    // Another execution of the same try has reached its intent meanwhile.
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    let begun = bench.op.clone();
+    assert_eq!(bench.apply(event, 1).note, Some(Note::AlreadyRecorded));
+    assert_eq!(bench.op, begun);
 }
 
 #[test]
@@ -146,7 +168,7 @@ fn retry_after_is_obeyed_even_above_the_cap() {
     let mut bench = Bench::new();
     let wish = SignedDuration::from_hours(3);
     let failure = Failure::new(FailureClass::RateLimited, "429").after(wish);
-    bench.apply(Event::Closed { failure, random: 0.9 }, 0);
+    bench.apply(closed(&bench.op, failure, 0.9), 0);
     assert_eq!(bench.op.retry_at, Some(at(0) + wish));
 }
 
@@ -157,7 +179,8 @@ fn time_under_a_hold_does_not_age_an_operation() {
         let failure = Failure::new(FailureClass::Transport, "connect");
         let held_for = SignedDuration::from_hours(held_hours);
         let moment = Moment { held_for, ..moment(hours * 3600) };
-        bench.op.apply(&Event::Closed { failure, random: 0.0 }, &bench.rules, &moment);
+        let event = closed(&bench.op, failure, 0.0);
+        bench.op.apply(&event, &bench.rules, &moment);
     };
     failure(&mut bench, 0, 0);
     failure(&mut bench, 30, 20);
@@ -459,7 +482,7 @@ proptest! {
                 },
                 Act::CloseBeforeIntent(class) => if bench.op.doubts.is_empty() {
                     let failure = Failure::new(class, "test");
-                    bench.apply(Event::Closed { failure, random: 0.5 }, now);
+                    bench.apply(closed(&bench.op, failure, 0.5), now);
                 },
                 Act::Overdue => if let Some((attempt, ..)) = newest {
                     bench.apply(Event::Overdue { attempt, random: 0.5 }, now);

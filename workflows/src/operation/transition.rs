@@ -33,7 +33,9 @@ struct Turn<'a> {
 impl Turn<'_> {
     fn apply(&mut self, event: &Event) -> Option<Note> {
         match event {
-            Event::Closed { failure, random } => self.closed(failure, *random),
+            Event::Closed { generation, ordinal, failure, random } => {
+                self.closed((*generation, *ordinal), failure, *random)
+            }
             Event::Answered { attempt, outcome: Outcome::Accepted { message_id }, .. } => {
                 self.answered_accepted(*attempt, message_id.as_deref())
             }
@@ -63,9 +65,13 @@ impl Turn<'_> {
         self.op.state != State::Sent && !self.op.state.is_terminal()
     }
 
-    fn closed(&mut self, failure: &Failure, random: f64) -> Option<Note> {
+    fn closed(&mut self, place: (u32, u32), failure: &Failure, random: f64) -> Option<Note> {
         if !self.is_open() {
             return Some(Note::DoesNotApply);
+        }
+        // Recorded again, or overtaken by an execution that has reached its intent.
+        if place != (self.op.generation, self.op.ordinal + 1) {
+            return Some(Note::AlreadyRecorded);
         }
         self.op.count_attempt(self.moment);
         self.settled.push((self.op.attempts, Outcome::NotSent(failure.clone())));

@@ -35,7 +35,7 @@ create table runs (
 -- The selection and the state of each operation. `machine` is what the decision core keeps; the
 -- columns beside it are for queries and always written together with it.
 create table operations (
-    key          text primary key,
+    key          text collate "C" primary key, -- bytes in order, whatever the database's locale
     campaign     text not null,
     period       text not null,
     position     bigint not null,           -- order within the run, from 1
@@ -55,7 +55,7 @@ create table operations (
     message_id   text
 );
 create unique index operations_position on operations (campaign, period, position);
-create index operations_state on operations (campaign, period, state, class);
+create index operations_state on operations (campaign, state, key);
 create index operations_customer on operations (campaign, customer);
 create index operations_first on operations (campaign, period)
     where enqueued_at is not null and state in ('selected', 'sending');

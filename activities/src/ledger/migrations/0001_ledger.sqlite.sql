@@ -35,7 +35,7 @@ create table digestd_runs (
 -- The selection and the state of each operation. `machine` is what the decision core keeps; the
 -- columns beside it are for queries and always written together with it.
 create table digestd_operations (
-    key          text primary key,
+    key          text primary key, -- bytes in order, whatever the database's locale
     campaign     text not null,
     period       text not null,
     position     integer not null,           -- order within the run, from 1
@@ -55,7 +55,7 @@ create table digestd_operations (
     message_id   text
 ) strict;
 create unique index digestd_operations_position on digestd_operations (campaign, period, position);
-create index digestd_operations_state on digestd_operations (campaign, period, state, class);
+create index digestd_operations_state on digestd_operations (campaign, state, key);
 create index digestd_operations_customer on digestd_operations (campaign, customer);
 create index digestd_operations_first on digestd_operations (campaign, period)
     where enqueued_at is not null and state in ('selected', 'sending');

@@ -146,7 +146,7 @@ mod tests {
             subject: Redacted::new(String::new()),
             text: Redacted::new(String::new()),
             html: None,
-            headers: Vec::new(),
+            headers: crate::redacted::Redacted::new(Vec::new()),
             mime: Redacted::new(mime.to_vec()),
             content_hash: String::new(),
         }

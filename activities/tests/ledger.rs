@@ -1,0 +1,28 @@
+//! The ledger's conformance suite: every behaviour on SQLite and on PostgreSQL.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test and its helpers fail by panicking")]
+
+#[path = "ledger/attempts.rs"]
+mod attempts;
+#[path = "ledger/bench.rs"]
+mod bench;
+#[path = "ledger/content.rs"]
+mod content;
+#[path = "ledger/crash.rs"]
+mod crash;
+#[path = "ledger/holds.rs"]
+mod holds;
+#[path = "ledger/model.rs"]
+mod model;
+#[path = "ledger/pace.rs"]
+mod pace;
+#[path = "ledger/plans.rs"]
+mod plans;
+#[path = "ledger/reports.rs"]
+mod reports;
+#[path = "ledger/runs.rs"]
+mod runs;
+#[path = "ledger/setup.rs"]
+mod setup;
+#[path = "ledger/transitions.rs"]
+mod transitions;

@@ -1,0 +1,103 @@
+//! Frozen content: the first rendering wins, it cannot change unnoticed, and it goes with its key.
+
+use super::bench::{NOTHING, Place, message, on_both, selected};
+use digest_activities::ledger::LedgerError;
+use digest_workflows::operation::{Event, Note, State};
+
+on_both!(
+    the_first_rendering_wins_byte_for_byte,
+    a_stored_message_that_was_changed_is_refused,
+    cleaning_drops_the_content_of_that_key_alone,
+    nothing_is_stored_for_a_settled_operation,
+    frozen_data_is_what_was_selected,
+);
+
+async fn the_first_rendering_wins_byte_for_byte(place: Place) {
+    let bench = place.bench(1).await;
+    let key = bench.key(1);
+    assert_eq!(bench.ledger.message(&key).await.unwrap(), None);
+    let renderings = (0..20).map(|n| {
+        let (ledger, key) = (bench.ledger.clone(), key.clone());
+        tokio::spawn(async move {
+            ledger.store_message(&key, &message(&format!("rendering {n}"))).await.unwrap()
+        })
+    });
+    let mut stored = Vec::new();
+    for rendering in futures::future::join_all(renderings).await {
+        stored.push(rendering.unwrap());
+    }
+    let first = bench.ledger.message(&key).await.unwrap().unwrap();
+    assert!(stored.iter().all(|message| *message == first));
+    let shown = bench.ledger.show(&key).await.unwrap();
+    assert_eq!(shown.content_hash, Some(first.content_hash.clone()));
+    let late = bench.ledger.store_message(&key, &message("another")).await.unwrap();
+    assert_eq!(late.mime.reveal(), first.mime.reveal());
+}
+
+async fn a_stored_message_that_was_changed_is_refused(place: Place) {
+    let mut bench = place.bench(2).await;
+    let other = message("other");
+    for (customer, change) in [
+        (1, "mime = (select mime from @messages where key like '%c-00002')".to_owned()),
+        (2, format!("content_hash = '{}'", other.content_hash)),
+    ] {
+        let key = bench.key(customer);
+        bench.ledger.store_message(&bench.key(2), &message("two")).await.unwrap();
+        bench.ledger.store_message(&key, &message("one")).await.unwrap();
+        bench.raw.execute(&format!("update @messages set {change} where key = '{key}'")).await;
+        for result in [
+            bench.ledger.message(&key).await.map(Option::unwrap),
+            bench.ledger.store_message(&key, &message("one")).await,
+        ] {
+            let error = result.unwrap_err();
+            assert!(matches!(error, LedgerError::Corrupt(_)) && !error.is_temporary(), "{error:?}");
+            assert!(error.to_string().contains(&key.to_string()), "{error}");
+        }
+    }
+}
+
+async fn cleaning_drops_the_content_of_that_key_alone(place: Place) {
+    let bench = place.bench(2).await;
+    let (key, other) = (bench.key(1), bench.key(2));
+    for key in [&key, &other] {
+        bench.ledger.store_message(key, &message("hello")).await.unwrap();
+    }
+    let attempt = bench.begun(&key, NOTHING).await;
+    // Cleanup runs only from sent.
+    let early = bench.record(&key, Event::CleanedUp).await;
+    assert_eq!(early.change.note, Some(Note::DoesNotApply));
+    assert!(bench.ledger.message(&key).await.unwrap().is_some());
+    bench.accepted(&key, attempt).await;
+
+    let first = bench.record(&key, Event::CleanedUp).await;
+    assert_eq!(first.change.to, State::Cleaned);
+    let second = bench.record(&key, Event::CleanedUp).await;
+    assert_eq!(second.change.note, Some(Note::AlreadyRecorded));
+    assert_eq!(second.answer.operation, first.answer.operation);
+
+    assert_eq!(bench.ledger.message(&key).await.unwrap(), None);
+    assert_eq!(bench.ledger.frozen_data(&key).await.unwrap(), None);
+    let shown = bench.ledger.show(&key).await.unwrap();
+    assert_eq!(shown.content_hash, Some(message("hello").content_hash));
+    assert!(bench.ledger.message(&other).await.unwrap().is_some());
+    assert!(bench.ledger.frozen_data(&other).await.unwrap().is_some());
+}
+
+/// An execution that was stalled while another finished must not leave content behind.
+async fn nothing_is_stored_for_a_settled_operation(place: Place) {
+    let bench = place.bench(1).await;
+    let key = bench.key(1);
+    bench.deliver_and_clean(&key).await;
+    let error = bench.ledger.store_message(&key, &message("late")).await.unwrap_err();
+    assert!(matches!(error, LedgerError::Settled(_)) && !error.is_temporary(), "{error:?}");
+    assert_eq!(bench.ledger.message(&key).await.unwrap(), None);
+    let stranger = bench.ledger.store_message(&bench.key(9), &message("late")).await;
+    assert!(matches!(stranger, Err(LedgerError::NoSuchOperation(_))));
+}
+
+async fn frozen_data_is_what_was_selected(place: Place) {
+    let bench = place.bench(1).await;
+    let data = bench.ledger.frozen_data(&bench.key(1)).await.unwrap();
+    assert_eq!(data, Some(selected(bench.period, 1).data));
+    assert!(!format!("{data:?}").contains("anna"), "it shows nothing when printed");
+}

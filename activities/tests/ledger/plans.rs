@@ -1,0 +1,118 @@
+//! Query plans: what runs for every operation, or every minute, reads by an index.
+
+use super::bench::{CAMPAIGN, Place, Raw, on_both};
+use digest_workflows::operation::Period;
+
+on_both!(hot_queries_read_by_an_index);
+
+/// Statement, and the index that has to carry it.
+const HOT: [(&str, &str); 10] = [
+    ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
+    ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
+    (
+        "select outcome from @attempts where campaign = 'digest' and period = '2026-W42' \
+         and decided_at > 5 order by decided_at desc limit 20",
+        "attempts_decided",
+    ),
+    (
+        "select count(*) from @operations where campaign = 'digest' and period = '2026-W42' \
+         and enqueued_at is not null and state in ('selected', 'sending') and attempts <= 1",
+        "operations_first",
+    ),
+    (
+        "select key from @operations where campaign = 'digest' and period = '2026-W42' \
+         and at_rest = 0 limit 1",
+        "operations_open",
+    ),
+    (
+        "select key, machine from @operations where campaign = 'digest' and key > 'digest:2026-W42:c' \
+         and state in ('selected', 'sending', 'retrying', 'unknown', 'sent') \
+         and cleanup_failed = 0 and enqueued_at <= 5 order by key limit 100",
+        "operations_unfinished",
+    ),
+    (
+        "select key, machine from @operations where campaign = 'digest' and state = 'unknown' \
+         and key > 'digest:' and key < 'digest;' order by key limit 100",
+        "operations_state",
+    ),
+    (
+        "select key, position from @operations where campaign = 'digest' and period = '2026-W42' \
+         and position > 100 order by position limit 101",
+        "operations_position",
+    ),
+    (
+        "select key from @operations where campaign = 'digest' and customer = 'c-00007' \
+         order by period",
+        "operations_customer",
+    ),
+    (
+        "select event from @decisions where campaign = 'digest' and period = '2026-W42' \
+         and id > 5 order by id desc limit 50",
+        "decisions_run",
+    ),
+];
+
+async fn hot_queries_read_by_an_index(place: Place) {
+    let mut bench = place.bench(2_000).await;
+    let past = Period::parse("2026-W41").unwrap();
+    assert_ne!(past, bench.period);
+    fill(&mut bench.raw).await;
+    bench
+        .raw
+        .execute(if place.is_sqlite() {
+            "analyze"
+        } else {
+            "analyze @operations, @attempts, @decisions"
+        })
+        .await;
+    for (sql, index) in HOT {
+        let plan = plan(&mut bench.raw, sql).await;
+        let by_index = if index == "key" || index == "period" {
+            plan.contains("autoindex") || plan.contains("_pkey")
+        } else {
+            plan.contains(index)
+        };
+        let scans = plan.contains("Seq Scan") || plan.lines().any(|line| line.starts_with("SCAN "));
+        assert!(by_index && !scans, "{sql}\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE") || sql.contains("order by period"), "{sql}\n{plan}");
+    }
+    assert_eq!(CAMPAIGN, "digest");
+}
+
+/// Other periods, so that a run is a part of the ledger, most of it done.
+async fn fill(raw: &mut Raw) {
+    for week in 10..20 {
+        raw.execute(&format!(
+            "insert into @operations (key, campaign, period, position, customer, state, since, \
+             at_rest, machine, frozen_at, enqueued_at) \
+             select 'digest:2026-W{week}:' || customer, campaign, '2026-W{week}', position, \
+             customer, case when position % 200 = 0 then 'unknown' else 'cleaned' end, since, 1, \
+             machine, frozen_at, frozen_at from @operations where period = '2026-W42'"
+        ))
+        .await;
+    }
+    raw.execute(
+        "insert into @attempts (key, number, campaign, period, generation, ordinal, decided_at) \
+         select key, 1, campaign, period, 1, 1, frozen_at from @operations",
+    )
+    .await;
+    raw.execute(
+        "insert into @decisions (campaign, period, key, at, event, decided_by) \
+         select campaign, period, key, frozen_at, 'begun', 'test' from @operations",
+    )
+    .await;
+}
+
+async fn plan(raw: &mut Raw, sql: &str) -> String {
+    match raw {
+        Raw::Sqlite(_) => {
+            let rows = raw.rows(&format!("explain query plan {sql}")).await;
+            rows.into_iter().map(|row| row[3].clone()).collect::<Vec<_>>().join("\n")
+        }
+        Raw::Postgres(_) => {
+            raw.execute("set enable_seqscan = off").await;
+            let rows = raw.rows(&format!("explain {sql}")).await;
+            rows.into_iter().map(|row| row[0].clone()).collect::<Vec<_>>().join("\n")
+        }
+    }
+}

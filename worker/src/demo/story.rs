@@ -1,0 +1,107 @@
+//! What the ledger's decisions tell, in words for a person who watches.
+
+use super::cast::CAMPAIGN;
+use digest_activities::ledger::DecisionLine;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened to whom so far.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    /// The operations that waited for another attempt, by why.
+    retried: BTreeMap<String, BTreeSet<String>>,
+    /// The operations that were in doubt.
+    doubted: BTreeSet<String>,
+    /// Those of them that a look-up found.
+    found: BTreeSet<String>,
+}
+
+/// One transition of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Transition {
+    /// `HH:MM:SS`, UTC.
+    pub(super) at: String,
+    /// The operation.
+    pub(super) key: String,
+    /// The state before.
+    pub(super) from: String,
+    /// The state after.
+    pub(super) to: String,
+    /// Why, or by whom.
+    pub(super) why: String,
+}
+
+impl Transition {
+    /// The transition that `line` tells of; `None` where no state changed.
+    pub(super) fn read(line: &DecisionLine) -> Option<Self> {
+        let told = &line.transition;
+        let (from, to) = (told.from.clone()?, told.to.clone()?);
+        if from == to {
+            return None;
+        }
+        let reason = told.reason.clone();
+        let why = match (told.event.as_str(), reason) {
+            ("judged", reason) => {
+                format!("resolved by {}: {}", told.by, reason.unwrap_or_default())
+            }
+            ("looked_up", _) => "found by a look-up".to_owned(),
+            ("unwanted", _) => "opted out".to_owned(),
+            ("overdue", _) => "no answer in time".to_owned(),
+            (_, Some(reason)) => reason,
+            _ => String::new(),
+        };
+        Some(Self {
+            at: told.at.strftime("%H:%M:%S").to_string(),
+            key: line.key.clone()?,
+            from,
+            to,
+            why,
+        })
+    }
+
+    /// Whether it is one that every message goes through.
+    pub(super) fn is_usual(&self) -> bool {
+        self.why.is_empty()
+            && matches!(
+                (self.from.as_str(), self.to.as_str()),
+                ("selected", "sending") | ("sending", "sent") | ("sent", "cleaned")
+            )
+    }
+}
+
+impl Story {
+    /// Takes in one transition.
+    pub(super) fn tell(&mut self, transition: &Transition) {
+        let key = transition.key.clone();
+        match (transition.from.as_str(), transition.to.as_str()) {
+            (_, "retrying") => {
+                self.retried.entry(transition.why.clone()).or_default().insert(key);
+            }
+            (_, "unknown") => {
+                self.doubted.insert(key);
+            }
+            ("unknown", "sent") if transition.why == "found by a look-up" => {
+                self.found.insert(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// What was met so far, each with how many met it.
+    pub(super) fn met(&self) -> Vec<(String, usize)> {
+        let mut met: Vec<_> = self
+            .retried
+            .iter()
+            .map(|(why, keys)| (format!("retried after {why}"), keys.len()))
+            .collect();
+        met.push(("in doubt".to_owned(), self.doubted.len()));
+        met.push(("found by a look-up".to_owned(), self.found.len()));
+        met.retain(|(_, count)| *count > 0);
+        met
+    }
+}
+
+/// The customer that `key` is about.
+pub(super) fn customer(key: &str) -> &str {
+    let rest = key.strip_prefix(CAMPAIGN).and_then(|rest| rest.strip_prefix(':')).unwrap_or(key);
+    rest.split_once(':').map_or(rest, |(_, customer)| customer)
+}
