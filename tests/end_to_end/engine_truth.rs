@@ -64,8 +64,9 @@ async fn tampering_in_mid_wait_sends_nothing_twice() {
     worker.kill();
     let _worker = world.worker().await;
     until("a workflow for each", async || {
-        let open =
-            world.workflows("WorkflowType = 'CustomerDigest' AND ExecutionStatus = 'Running'").await;
+        let open = world
+            .workflows("WorkflowType = 'CustomerDigest' AND ExecutionStatus = 'Running'")
+            .await;
         (open.len() == 3).then_some(())
     })
     .await;

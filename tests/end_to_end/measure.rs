@@ -15,12 +15,12 @@ use temporalio_workflow::{
 /// Starts children that do nothing, and ends.
 #[workflow]
 #[derive(Default)]
-pub struct EmptyParent;
+pub(crate) struct EmptyParent;
 
 #[workflow_methods]
 impl EmptyParent {
     #[run(name = "EmptyParent")]
-    pub async fn run(ctx: &mut WorkflowContext<Self>, children: u32) -> WorkflowResult<()> {
+    pub(crate) async fn run(ctx: &mut WorkflowContext<Self>, children: u32) -> WorkflowResult<()> {
         let starts: Vec<_> = (0..children)
             .map(|number| {
                 let options = ChildWorkflowOptions::builder()
@@ -40,12 +40,12 @@ impl EmptyParent {
 /// Does nothing.
 #[workflow]
 #[derive(Default)]
-pub struct EmptyChild;
+pub(crate) struct EmptyChild;
 
 #[workflow_methods]
 impl EmptyChild {
     #[run(name = "EmptyChild")]
-    pub async fn run(_ctx: &mut WorkflowContext<Self>, _input: ()) -> WorkflowResult<()> {
+    pub(crate) async fn run(_ctx: &mut WorkflowContext<Self>, _input: ()) -> WorkflowResult<()> {
         Ok(())
     }
 }
@@ -78,8 +78,7 @@ pub(crate) async fn empty_children(world: &World, count: u32) -> Vec<Cost> {
 }
 
 async fn work(client: Client, queue: &str, stopped: tokio::sync::oneshot::Receiver<()>) {
-    let runtime =
-        Runtime::from_current_tokio(RuntimeOptions::builder().build().unwrap()).unwrap();
+    let runtime = Runtime::from_current_tokio(RuntimeOptions::builder().build().unwrap()).unwrap();
     let options = WorkerOptions::new(queue)
         .graceful_shutdown_period(Duration::from_secs(1))
         .register_workflow::<EmptyParent>()

@@ -6,8 +6,14 @@ use data_encoding::BASE64;
 use serde_json::Value;
 
 /// Parts of addresses, names and content that occur nowhere else.
-const PRIVATE: [&str; 6] =
-    ["zebra.ottokar", "quokka+tag", "privat.example", "Müller-Lüdenscheidt", "Xanthippe", "Wunderding"];
+const PRIVATE: [&str; 6] = [
+    "zebra.ottokar",
+    "quokka+tag",
+    "privat.example",
+    "Müller-Lüdenscheidt",
+    "Xanthippe",
+    "Wunderding",
+];
 /// No payload is larger.
 const PAYLOAD_MAX: usize = 10_000;
 /// No history has as many events.
@@ -73,7 +79,8 @@ async fn no_history_log_or_endpoint_shows_an_address_a_name_or_content() {
         is_clean(path, &answer);
     }
     is_clean("the log", &world.worker_logs());
-    for command in ["status", "status --json", &format!("show {key}"), &format!("show {key} --json")]
+    for command in
+        ["status", "status --json", &format!("show {key}"), &format!("show {key} --json")]
     {
         let said = world.digestd(command).await;
         is_clean(command, &said.stdout);

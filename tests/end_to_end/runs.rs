@@ -2,8 +2,8 @@
 
 use crate::end_to_end::world::{Customer, PERIOD, counts, of_mail, until, world};
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
-use digest_workflows::customer::{CustomerDigest, CustomerInput};
 use digest_workflows::attributes;
+use digest_workflows::customer::{CustomerDigest, CustomerInput};
 use digestd::assemble;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -115,7 +115,10 @@ async fn integer_ids_are_selected_once_over_many_pages() {
             .execute(&format!("insert into customers values ({id}, 'e@shop.example', 'E', 1)"))
             .await;
         let when = "'2024-02-28 12:00:00'";
-        world.shop.execute(&format!("insert into digest_items values ({id}, 'T', '1', {when})")).await;
+        world
+            .shop
+            .execute(&format!("insert into digest_items values ({id}, 'T', '1', {when})"))
+            .await;
     }
     let _worker = world.worker().await;
     world.start_run().await;

@@ -7,6 +7,7 @@ mod engine;
 mod inbox;
 mod process;
 mod proxy;
+mod shop;
 
 pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly};
@@ -25,16 +26,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use temporalio_client::Client;
 use tempfile::TempDir;
+use temporalio_client::Client;
 use tokio::sync::OnceCell;
 
 /// What unsubscribe tokens are derived from.
 const SECRET: &str = "a secret of these tests alone";
 /// The period that most tests run. It is over, so its tick is not ahead.
 pub(crate) const PERIOD: &str = "2024-W10";
-/// An instant inside that period's window.
-const INSIDE: &str = "2024-02-28 12:00:00";
 /// How long anything may take that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -178,19 +177,15 @@ impl Plan {
 
     /// Mail goes to the server at `port` on loopback.
     pub(crate) fn smtp(self, port: u16) -> Self {
-        self.with("provider.kind", "smtp")
-            .with("provider.url", format!("smtp://127.0.0.1:{port}"))
+        self.with("provider.kind", "smtp").with("provider.url", format!("smtp://127.0.0.1:{port}"))
     }
 
     /// `count` ordinary customers, `customer-0001` and so on.
     pub(crate) fn customers(mut self, count: usize) -> Self {
         self.customers = (1..=count)
             .map(|number| {
-                let id = if self.bigint {
-                    number.to_string()
-                } else {
-                    format!("customer-{number:04}")
-                };
+                let id =
+                    if self.bigint { number.to_string() } else { format!("customer-{number:04}") };
                 Customer::new(id, number)
             })
             .collect();
@@ -238,8 +233,9 @@ impl Plan {
             (path("shop.db"), path("digestd.db"))
         };
         self = self.with("engine.address", server.to_string());
-        create_shop(&shop, &self).await;
-        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        shop::create(&shop, &self).await;
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("subject.txt", "{{ first_name }}, your week");
         write(
             "digest.txt",
@@ -260,43 +256,6 @@ impl Plan {
         let setup = world.digestd("setup").await;
         assert_eq!(setup.code, 0, "{setup:?}");
         Some(world)
-    }
-}
-
-async fn create_shop(shop: &Database, plan: &Plan) {
-    let (id, time) = match (plan.bigint, shop) {
-        (false, Database::Sqlite(_)) => ("text", "text"),
-        (false, Database::Postgres(_)) => ("text", "timestamptz"),
-        (true, Database::Sqlite(_)) => ("integer", "text"),
-        (true, Database::Postgres(_)) => ("bigint", "timestamptz"),
-    };
-    shop.execute(&format!(
-        "create table customers (id {id}, email text, first_name text, digest_opt_in integer)"
-    ))
-    .await;
-    shop.execute(&format!(
-        "create table digest_items (customer_id {id}, title text, price text, created_at {time})"
-    ))
-    .await;
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
-    for chunk in plan.customers.chunks(200) {
-        let values: Vec<String> = chunk
-            .iter()
-            .map(|c| format!("({}, {}, {}, 1)", quoted(&c.id), quoted(&c.email), quoted(&c.name)))
-            .collect();
-        // A quoted number is an integer where the column is one.
-        shop.execute(&format!("insert into customers values {}", values.join(", "))).await;
-        let values: Vec<String> = chunk
-            .iter()
-            .flat_map(|c| (0..c.rows).map(move |row| (c, row)))
-            .map(|(c, row)| {
-                let title = format!("Thing {row} for {}", c.name);
-                format!("({}, {}, '19.90', '{INSIDE}')", quoted(&c.id), quoted(&title))
-            })
-            .collect();
-        if !values.is_empty() {
-            shop.execute(&format!("insert into digest_items values {}", values.join(", "))).await;
-        }
     }
 }
 
@@ -355,7 +314,8 @@ impl World {
     /// Waits until the run is closed; its status then.
     pub(crate) async fn closed(&self) -> Value {
         until("a closed run", async || {
-            let sql = format!("select state, period from @runs where campaign = '{}'", self.campaign);
+            let sql =
+                format!("select state, period from @runs where campaign = '{}'", self.campaign);
             let runs = self.ledger.pairs(&sql).await;
             (!runs.is_empty() && runs.iter().all(|(state, _)| state == "closed")).then_some(())
         })
@@ -365,7 +325,8 @@ impl World {
 
     /// The ledger's state of every operation.
     pub(crate) async fn operations(&self) -> BTreeMap<String, String> {
-        let sql = format!("select key, state from @operations where campaign = '{}'", self.campaign);
+        let sql =
+            format!("select key, state from @operations where campaign = '{}'", self.campaign);
         self.ledger.pairs(&sql).await.into_iter().collect()
     }
 

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, SqliteConnect
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// One database. In SQL, `@` stands before the ledger's tables.
+/// One database. In SQL, ` @` stands before the ledger's tables.
 #[derive(Clone, Debug)]
 pub(crate) enum Database {
     /// A file.
@@ -20,12 +20,12 @@ impl Database {
         match self {
             Self::Sqlite(path) => {
                 let mut connection = sqlite(path).await;
-                let sql = AssertSqlSafe(sql.replace('@', "digestd_"));
+                let sql = AssertSqlSafe(sql.replace(" @", " digestd_"));
                 sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
             }
             Self::Postgres(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
-                let sql = AssertSqlSafe(sql.replace('@', "digestd."));
+                let sql = AssertSqlSafe(sql.replace(" @", " digestd."));
                 sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
             }
         }
@@ -36,13 +36,13 @@ impl Database {
         match self {
             Self::Sqlite(path) => {
                 let mut connection = sqlite(path).await;
-                let sql = AssertSqlSafe(sql.replace('@', "digestd_"));
+                let sql = AssertSqlSafe(sql.replace(" @", " digestd_"));
                 let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
                 rows.iter().map(|row| (row.get(0), row.get(1))).collect()
             }
             Self::Postgres(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
-                let sql = AssertSqlSafe(sql.replace('@', "digestd."));
+                let sql = AssertSqlSafe(sql.replace(" @", " digestd."));
                 let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
                 rows.iter().map(|row| (row.get(0), row.get(1))).collect()
             }

@@ -12,9 +12,7 @@ use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{
     Client, UntypedWorkflow, WorkflowDescribeOptions, WorkflowListOptions, WorkflowSignalOptions,
 };
-use temporalio_common::protos::temporal::api::common::v1::{
-    Payload, Payloads, WorkflowExecution,
-};
+use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads, WorkflowExecution};
 use temporalio_common::protos::temporal::api::query::v1::WorkflowQuery;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     GetWorkflowExecutionHistoryRequest, QueryWorkflowRequest, SignalWorkflowExecutionRequest,
