@@ -9,10 +9,13 @@
 mod attempts;
 mod content;
 mod database;
+mod forget;
 mod holds;
 mod operations;
 mod pace;
+mod replay;
 mod reports;
+mod retention;
 mod runs;
 mod selection;
 mod setup;
@@ -20,8 +23,10 @@ mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use content::{FrozenData, content_hash};
+pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
+pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
     AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };

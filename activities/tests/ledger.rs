@@ -18,8 +18,12 @@ mod model;
 mod pace;
 #[path = "ledger/plans.rs"]
 mod plans;
+#[path = "ledger/replay.rs"]
+mod replay;
 #[path = "ledger/reports.rs"]
 mod reports;
+#[path = "ledger/retention.rs"]
+mod retention;
 #[path = "ledger/runs.rs"]
 mod runs;
 #[path = "ledger/setup.rs"]

@@ -8,7 +8,7 @@ pub mod operate;
 pub mod read;
 mod values;
 
-pub use values::{Decision, private};
+pub use values::{Decision, key, private};
 
 use crate::config::{ConfigError, SecretError};
 use clap::{Parser, Subcommand};
@@ -50,6 +50,12 @@ pub enum Command {
     Run(operate::RunArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
+    Unknown(read::UnknownArgs),
+    Resolve(Box<decide::ResolveArgs>),
+    DeadLetters(read::DeadLettersArgs),
+    Replay(Box<decide::ReplayArgs>),
+    Cleanup(decide::CleanupArgs),
+    Forget(decide::ForgetArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

@@ -1,13 +1,17 @@
 //! digestd: configuration, command line, worker process and HTTP around the gates and the rules.
 
+pub mod ask;
 pub mod assemble;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub mod keys;
 pub mod output;
 pub mod report;
+pub mod retention;
 pub mod service;
 pub mod sweep;
 pub mod table;
+pub mod wake;

@@ -3,6 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::retention::Retention;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
@@ -88,6 +89,8 @@ impl Service {
             rules: self.parts.rules.clone(),
         };
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
+        let retention = Retention::new(self.parts.ledger.clone(), &self.config);
+        let dropping = tokio::spawn(retention.run(self.drain.subscribe()));
         let drain = self.drain.clone();
         let places = Arc::clone(&self.parts.listening);
         let all_places = self.config.worker.listening;
@@ -117,6 +120,7 @@ impl Service {
         let (result, ()) = tokio::join!(running, ending_or_done(ending, self.drain.subscribe()));
         self.drain.send_replace(true);
         sweeping.abort();
+        dropping.abort();
         if let Some(http) = http {
             http.abort();
         }

@@ -257,16 +257,27 @@ impl Tx {
         }
     }
 
-    /// `sql` with a row lock, where the database has them; SQLite's transaction is one lock.
+    /// The first row of `sql` with a row lock, where the database has them; SQLite's transaction is
+    /// one lock.
     pub(super) async fn locked(
         &mut self,
         sql: &str,
         lock: &str,
         values: &[Value],
     ) -> Result<Option<Row>, LedgerError> {
+        Ok(self.locked_rows(sql, lock, values).await?.into_iter().next())
+    }
+
+    /// All rows of `sql`, each with a lock as in [`locked`](Self::locked).
+    pub(super) async fn locked_rows(
+        &mut self,
+        sql: &str,
+        lock: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>, LedgerError> {
         match self {
-            Self::Sqlite(_) => self.row(sql, values).await,
-            Self::Postgres(_) => self.row(&format!("{sql} {lock}"), values).await,
+            Self::Sqlite(_) => self.rows(sql, values).await,
+            Self::Postgres(_) => self.rows(&format!("{sql} {lock}"), values).await,
         }
     }
 

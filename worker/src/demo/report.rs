@@ -45,9 +45,10 @@ impl Shell {
             Place::Path => Path::new("temporal"),
             _ => binary.path.as_path(),
         };
+        let apart = apart(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
         Self {
-            digestd: format!("{} --config {}", quoted(program), quoted(config)),
-            temporal: quoted(temporal).into_owned(),
+            digestd: format!("{apart}{} --config {}", quoted(program), quoted(config)),
+            temporal: format!("{apart}{}", quoted(temporal)),
             address: engine.address.clone().unwrap_or_default(),
             ui_url: engine.ui_url.clone(),
         }
@@ -118,8 +119,8 @@ impl Report<'_> {
         write!(
             f,
             "
-{key} may or may not have been delivered: the provider took it, did not answer,
-and does not find it. It is not sent again on suspicion; somebody has to say what became of it.
+{key} may or may not have been delivered: the provider was given it,
+never answered, and finds no trace of it. Nothing is sent again on suspicion: somebody has to decide.
 
   look at it:
     {digestd} show {key}
@@ -133,6 +134,18 @@ and does not find it. It is not sent again on suspicion; somebody has to say wha
             customer = customer(&waiting.key),
         )
     }
+}
+
+/// What sets a command apart from an environment that leads somebody's own digestd or Temporal
+/// elsewhere, where there is one.
+fn apart(variables: impl Iterator<Item = String>) -> String {
+    let mut leading: Vec<String> = variables
+        .filter(|name| name.starts_with("DIGESTD_") || name.starts_with("TEMPORAL_"))
+        .filter(|name| !name.starts_with("DIGESTD_LOG") && name != "TEMPORAL_CLI")
+        .map(|name| format!("-u {}", quoted(Path::new(&name))))
+        .collect();
+    leading.sort();
+    if leading.is_empty() { String::new() } else { format!("env {} ", leading.join(" ")) }
 }
 
 /// Whether `digestd` in a shell is this program.
@@ -158,6 +171,16 @@ fn quoted(path: &Path) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_variables_that_lead_elsewhere_are_unset() {
+        let of = |names: &[&str]| apart(names.iter().map(|name| (*name).to_owned()));
+        assert_eq!(of(&["HOME", "DIGESTD_LOG", "DIGESTD_LOG_FORMAT", "TEMPORAL_CLI"]), "");
+        assert_eq!(
+            of(&["TEMPORAL_NAMESPACE", "HOME", "DIGESTD_LEDGER_URL"]),
+            "env -u DIGESTD_LEDGER_URL -u TEMPORAL_NAMESPACE "
+        );
+    }
 
     #[test]
     fn a_word_stays_one_word_in_a_shell() {

@@ -63,7 +63,7 @@ impl Transition {
         self.why.is_empty()
             && matches!(
                 (self.from.as_str(), self.to.as_str()),
-                ("selected", "sending") | ("sending", "sent") | ("sent", "cleaned")
+                ("selected" | "retrying", "sending") | ("sending", "sent") | ("sent", "cleaned")
             )
     }
 }

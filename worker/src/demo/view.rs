@@ -5,9 +5,9 @@ use super::Stage;
 use super::story::{Story, Transition};
 use crate::output;
 use digest_activities::ledger::{ClassCount, RunStatus};
-use digest_workflows::operation::State;
+use digest_workflows::operation::{FailureClass, State};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -29,12 +29,13 @@ enum Screen {
 }
 
 struct Bars {
-    all: MultiProgress,
     eligibility: ProgressBar,
     delivery: ProgressBar,
     cleanup: ProgressBar,
-    counts: ProgressBar,
+    states: ProgressBar,
+    classes: ProgressBar,
     met: ProgressBar,
+    blanks: [ProgressBar; 2],
     newest: Vec<ProgressBar>,
     lines: VecDeque<String>,
     colours: bool,
@@ -45,7 +46,7 @@ impl View {
     pub(super) fn new(stage: &Stage, folder: &Path) -> Self {
         let customers = u64::from(stage.cast.customers);
         let head = format!(
-            "digestd demo: {customers} customers, period {}\nweb UI  {}\nfolder  {}\n",
+            "digestd demo: {customers} customers, period {} (times are in UTC)\nweb UI  {}\nfolder  {}\n",
             stage.period,
             stage.config.engine.ui_url,
             folder.display()
@@ -69,7 +70,7 @@ impl View {
                 for transition in new.iter().filter(|transition| !transition.is_usual()) {
                     let _ = output::say(&line(transition, false));
                 }
-                let now = self::counts(&status.classes);
+                let now = states(&status.classes);
                 if *counts != now && counted.is_none_or(|at| at.elapsed() >= COUNTS_EVERY) {
                     let _ = output::say(&format!("{}: {now}", status.state));
                     (*counted, *counts) = (Some(Instant::now()), now);
@@ -101,19 +102,37 @@ impl Bars {
         let eligibility = gate("eligibility", "cyan", "customers frozen");
         let delivery = gate("delivery", "green", "messages settled");
         let cleanup = gate("cleanup", "blue", "delivered ones cleaned");
-        let text = || {
-            let style = ProgressStyle::with_template("{wide_msg}")
+        let text = |template: &str, message: &'static str| {
+            let style = ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            // A blank keeps an empty line's place.
-            all.add(ProgressBar::new(0).with_style(style).with_message(" "))
+            all.add(ProgressBar::new(0).with_style(style).with_message(message))
         };
-        text().tick();
-        let (counts, met) = (text(), text());
-        text().tick();
-        let newest = (0..NEWEST).map(|_| text()).collect();
+        let labelled = |name: &'static str| text("{prefix:11} {wide_msg}", "-").with_prefix(name);
+        // A blank keeps an empty line's place.
+        let above = text("{wide_msg}", " ");
+        let states = labelled("states");
+        let classes = labelled("classes");
+        let met = labelled("so far");
+        let below = text("{wide_msg}", " ");
+        let newest: Vec<_> = (0..NEWEST).map(|_| text("{wide_msg}", " ")).collect();
+        let blanks = [above, below];
+        for bar in blanks.iter().chain(&newest) {
+            bar.tick();
+        }
         let colours = output::colours(&std::io::stderr());
         let lines = VecDeque::with_capacity(NEWEST);
-        Self { all, eligibility, delivery, cleanup, counts, met, newest, lines, colours }
+        Self {
+            eligibility,
+            delivery,
+            cleanup,
+            states,
+            classes,
+            met,
+            blanks,
+            newest,
+            lines,
+            colours,
+        }
     }
 
     fn update(&mut self, customers: u64, status: &RunStatus, new: &[Transition], story: &Story) {
@@ -123,11 +142,12 @@ impl Bars {
         self.delivery.set_position(settled(status));
         self.cleanup.set_length(status.sent.max(1));
         self.cleanup.set_position(status.cleaned);
-        self.counts.set_message(counts(&status.classes));
+        self.states.set_message(states(&status.classes));
+        self.classes.set_message(classes(&status.classes));
         let met = story.met();
         let met: Vec<String> = met.iter().map(|(what, count)| format!("{count} {what}")).collect();
         if !met.is_empty() {
-            self.met.set_message(format!("so far: {}", met.join(" · ")));
+            self.met.set_message(met.join(" · "));
         }
         for transition in new.iter().rev().take(NEWEST).rev() {
             if self.lines.len() == NEWEST {
@@ -141,14 +161,22 @@ impl Bars {
     }
 
     fn close(&self) {
-        for bar in [&self.eligibility, &self.delivery, &self.cleanup, &self.counts, &self.met]
-            .into_iter()
-            .chain(&self.newest)
+        for bar in [
+            &self.eligibility,
+            &self.delivery,
+            &self.cleanup,
+            &self.states,
+            &self.classes,
+            &self.met,
+        ]
+        .into_iter()
+        .chain(&self.blanks)
+        .chain(&self.newest)
         {
             bar.abandon();
         }
-        // Without this the last lines would be taken for ones that may be drawn over.
-        self.all.set_move_cursor(false);
+        // Drawing leaves the cursor at the end of the last line.
+        let _ = output::say("");
     }
 }
 
@@ -157,28 +185,32 @@ fn settled(status: &RunStatus) -> u64 {
     status.sent + status.suppressed + status.dead + status.expired
 }
 
-/// How many are in which state, and of which class.
-fn counts(classes: &[ClassCount]) -> String {
-    let mut parts: Vec<(State, u64, Vec<String>)> = Vec::new();
+/// How many are in which state.
+fn states(classes: &[ClassCount]) -> String {
+    let mut states: Vec<(State, u64)> = Vec::new();
     for line in classes {
-        if parts.last().is_none_or(|(state, ..)| *state != line.state) {
-            parts.push((line.state, 0, Vec::new()));
-        }
-        if let Some((state, count, classes)) = parts.last_mut() {
-            *count += line.count;
-            if let Some(class) = line.class.filter(|class| class.name() != state.name()) {
-                classes.push(format!("{} {class}", line.count));
-            }
+        match states.last_mut() {
+            Some((state, count)) if *state == line.state => *count += line.count,
+            _ => states.push((line.state, line.count)),
         }
     }
-    let words: Vec<String> = parts
-        .into_iter()
-        .map(|(state, count, classes)| match classes.as_slice() {
-            [] => format!("{count} {state}"),
-            classes => format!("{count} {state} ({})", classes.join(", ")),
-        })
-        .collect();
-    words.join(" · ")
+    listed(states.iter().map(|(state, count)| (state.name(), *count)))
+}
+
+/// How many have failed last, or wait, in which class.
+fn classes(classes: &[ClassCount]) -> String {
+    let mut sums: BTreeMap<FailureClass, u64> = BTreeMap::new();
+    for line in classes {
+        if let Some(class) = line.class {
+            *sums.entry(class).or_default() += line.count;
+        }
+    }
+    listed(sums.iter().map(|(class, count)| (class.name(), *count)))
+}
+
+fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let words: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(" · ") }
 }
 
 /// One transition in one line.
@@ -199,20 +231,21 @@ pub(super) fn line(transition: &Transition, colours: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use digest_workflows::operation::FailureClass;
 
     #[test]
-    fn counts_name_classes_only_where_they_say_more_than_the_state() {
+    fn states_and_classes_are_counted_once_each() {
         let count = |state, class, count| ClassCount { state, class, count };
-        let classes = vec![
+        let counts = [
             count(State::Retrying, Some(FailureClass::Overloaded), 2),
             count(State::Retrying, Some(FailureClass::RateLimited), 1),
+            count(State::Unknown, Some(FailureClass::Ambiguous), 1),
             count(State::Cleaned, None, 9),
-            count(State::Suppressed, Some(FailureClass::Suppressed), 1),
         ];
-        assert_eq!(
-            counts(&classes),
-            "3 retrying (2 overloaded, 1 rate_limited) · 9 cleaned · 1 suppressed"
-        );
+        assert_eq!(states(&counts), "3 retrying · 1 unknown · 9 cleaned");
+        let classes = classes(&counts);
+        for part in ["2 overloaded", "1 rate_limited", "1 ambiguous"] {
+            assert!(classes.contains(part), "{classes}");
+        }
+        assert_eq!(states(&[]), "-");
     }
 }

@@ -101,6 +101,10 @@ pub enum Event {
     TimePassed,
     /// The run was cancelled.
     Cancelled,
+    /// The frozen bytes are gone while an attempt is in doubt, so they can't be repeated.
+    ContentGone,
+    /// The message of a dead letter is rendered anew; its replay follows in the same transaction.
+    Refrozen,
     /// A dead letter is replayed.
     Replayed,
     /// The rows of the operation are removed.
@@ -191,6 +195,8 @@ impl Event {
             Self::TooLate => "too_late",
             Self::TimePassed => "time_passed",
             Self::Cancelled => "cancelled",
+            Self::ContentGone => "content_gone",
+            Self::Refrozen => "refrozen",
             Self::Replayed => "replayed",
             Self::CleanedUp => "cleaned_up",
             Self::CleanupFailed { .. } => "cleanup_failed",
