@@ -153,7 +153,8 @@ async fn a_verdict_for_an_older_doubt_is_noted_and_ignored() {
     server.until(|record| record.stored.len() == 1).await.unwrap();
     world.until_state(&key, "unknown").await;
     let shown = world.show(&key).await;
-    assert_eq!(shown["attempts"][0]["outcome"], "not_sent", "{shown:#}");
+    let first = shown["attempts"][0]["outcome"].as_str().unwrap();
+    assert!(first.starts_with("not_sent"), "{shown:#}");
 
     world.reconcile(&key, verdict("not_delivered", 1)).await;
     world.until_details_say(&key, "does not name the newest attempt").await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{UntypedWorkflow, WorkflowCancelOptions, WorkflowTerminateOptions};
+use temporalio_common::protos::temporal::api::enums::v1::EventType;
 use temporalio_common::protos::temporal::api::workflowservice::v1::ResetWorkflowExecutionRequest;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +94,7 @@ async fn tamper(world: &World) {
     handle(CUSTOMERS[2]).cancel(WorkflowCancelOptions::default()).await.unwrap();
 }
 
-/// Resets to the first workflow task.
+/// Resets to the last workflow task.
 async fn reset(world: &World, key: &OperationKey) {
     let id = key.to_string();
     let (_, run) = until("the workflow in the list", async || {
@@ -101,24 +102,15 @@ async fn reset(world: &World, key: &OperationKey) {
     })
     .await;
     let history = world.history(&id, &run).await;
-    let is = |event: &serde_json::Value, kind: &str| {
-        event.to_string().contains(&format!("{kind}EventAttributes"))
-    };
-    let events = history.as_array().unwrap();
-    let point = events
-        .iter()
-        .find(|event| is(event, "workflowTaskCompleted"))
-        .or_else(|| events.iter().find(|event| is(event, "workflowTaskStarted")))
+    let last = |kind| history.iter().rfind(|event| event.event_type() == kind);
+    let point = last(EventType::WorkflowTaskCompleted)
+        .or_else(|| last(EventType::WorkflowTaskStarted))
         .unwrap();
-    let event_id = match &point["eventId"] {
-        serde_json::Value::String(text) => text.parse().unwrap(),
-        number => number.as_i64().unwrap(),
-    };
     let request = ResetWorkflowExecutionRequest {
         namespace: "default".to_owned(),
         workflow_execution: Some(exactly(&id, &run)),
         reason: "a test".to_owned(),
-        workflow_task_finish_event_id: event_id,
+        workflow_task_finish_event_id: point.event_id,
         request_id: format!("reset {id}"),
         ..ResetWorkflowExecutionRequest::default()
     };

@@ -44,7 +44,11 @@ async fn without_the_ledger_nothing_is_sent_and_everything_after_it_is_back() {
     let waiting = world.operations().await.into_iter().find(|(_, state)| state == "selected");
     let waiting = digest_workflows::operation::OperationKey::parse(&waiting.unwrap().0).unwrap();
     world.until_details_say(&waiting, "the ledger or a worker").await;
-    let healed = Timestamp::now();
+    // The outage lasts for some tries.
+    let healed = until("an outage of a few seconds", async || {
+        Some(Timestamp::now()).filter(|now| *now > cut + SignedDuration::from_secs(4))
+    })
+    .await;
     proxy.heal();
     let status = world.closed().await;
     counts(&status, &[("selected", 40), ("cleaned", 40), ("unknown", 0), ("dead", 0)]);
@@ -54,7 +58,6 @@ async fn without_the_ledger_nothing_is_sent_and_everything_after_it_is_back() {
         .filter(|request| request.at > cut && request.at < healed)
         .collect();
     assert!(meanwhile.is_empty(), "sent without a ledger: {meanwhile:?}");
-    assert!(healed > cut, "the outage was too short to see anything");
     world.check().await;
 }
 

@@ -52,7 +52,6 @@ async fn no_history_log_or_endpoint_shows_an_address_a_name_or_content() {
     world.start_run().await;
     let status = world.closed().await;
     counts(&status, &[("selected", 6), ("unknown", 1)]);
-    // Signals with private words are refused, and must not be repeated in what is kept.
     let key = world.key("customer-4");
 
     let executions = until("every workflow in the list", async || {
@@ -62,8 +61,8 @@ async fn no_history_log_or_endpoint_shows_an_address_a_name_or_content() {
     .await;
     for (id, run) in executions {
         let history = world.history(&id, &run).await;
-        let events = history.as_array().unwrap();
-        assert!(events.len() < EVENTS_MAX, "{id} has {} events", events.len());
+        assert!(history.len() < EVENTS_MAX, "{id} has {} events", history.len());
+        let history = serde_json::to_value(history).unwrap();
         let mut payloads = 0;
         look(&history, &mut |text| is_clean(&id, text), &mut |payload| {
             payloads += 1;

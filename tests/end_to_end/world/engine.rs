@@ -13,6 +13,7 @@ use temporalio_client::{
     Client, UntypedWorkflow, WorkflowDescribeOptions, WorkflowListOptions, WorkflowSignalOptions,
 };
 use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads, WorkflowExecution};
+use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::query::v1::WorkflowQuery;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     GetWorkflowExecutionHistoryRequest, QueryWorkflowRequest, SignalWorkflowExecutionRequest,
@@ -61,8 +62,8 @@ impl World {
         list.try_collect().await.unwrap()
     }
 
-    /// The history of one workflow, as JSON.
-    pub(crate) async fn history(&self, id: &str, run: &str) -> Value {
+    /// The history of one workflow.
+    pub(crate) async fn history(&self, id: &str, run: &str) -> Vec<HistoryEvent> {
         let mut events = Vec::new();
         let mut page = Vec::new();
         loop {
@@ -81,7 +82,7 @@ impl World {
             events.extend(answer.history.unwrap().events);
             page = answer.next_page_token;
             if page.is_empty() {
-                return serde_json::to_value(events).unwrap();
+                return events;
             }
         }
     }
@@ -90,7 +91,7 @@ impl World {
     pub(crate) async fn reconcile(&self, key: &OperationKey, verdict: Value) {
         let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.to_string());
         let options = WorkflowSignalOptions::default();
-        workflow.signal(CustomerDigest::reconcile, verdict, options).await.unwrap();
+        workflow.signal(CustomerDigest::reconcile, verdict.into(), options).await.unwrap();
     }
 
     /// Sends a signal with these payloads, whatever they are.

@@ -12,8 +12,6 @@ pub(crate) type Inbox = BTreeMap<String, u32>;
 /// One request that the sandbox saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Its key.
-    pub(crate) key: String,
     /// When it came.
     pub(crate) at: Timestamp,
 }
@@ -55,10 +53,7 @@ pub(super) fn of_sandbox(log: &Path) -> Inbox {
 pub(super) fn requests(log: &Path) -> Vec<Request> {
     lines(log, "request")
         .iter()
-        .map(|line| Request {
-            key: line["key"].as_str().unwrap().to_owned(),
-            at: line["at"].as_str().unwrap().parse().unwrap(),
-        })
+        .map(|line| Request { at: line["at"].as_str().unwrap().parse().unwrap() })
         .collect()
 }
 
