@@ -156,6 +156,7 @@ pub async fn enqueue(parts: &Parts, input: &EnqueueInput) -> Result<Enqueued, Ga
     let limit = u32::try_from(input.until.saturating_sub(input.after)).unwrap_or(u32::MAX);
     let (campaign, period) = (&input.run.campaign, input.run.period);
     let page = parts.ledger.enqueue(campaign, period, input.after, limit, KEYS_BYTES_MAX).await?;
+    crate::crash::point("page-enqueued");
     Ok(Enqueued { keys: page.keys, last: page.last })
 }
 

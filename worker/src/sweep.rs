@@ -12,6 +12,7 @@ use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
 use digest_workflows::operation::{OperationKey, Period, Rules, Verdict};
 use digest_workflows::run::{DigestRun, RunInput};
+use digest_workflows::signal::Anything;
 use futures::{StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashSet;
@@ -203,7 +204,7 @@ impl Sweep {
     pub async fn tell(&self, key: &OperationKey) -> bool {
         let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.to_string());
         let options = WorkflowSignalOptions::default();
-        workflow.signal(CustomerDigest::evidence, serde_json::Value::Null, options).await.is_ok()
+        workflow.signal(CustomerDigest::evidence, Anything::default(), options).await.is_ok()
     }
 
     /// The ledger is the guard, so a closed workflow's id may be used again; a running one stays.

@@ -5,6 +5,7 @@ use anyhow::Context;
 use digest_workflows::customer::CustomerDigest;
 use digest_workflows::operation::{Period, State};
 use digest_workflows::run::DigestRun;
+use digest_workflows::signal::Anything;
 use futures::{StreamExt, TryStreamExt};
 use std::time::Duration;
 use temporalio_client::errors::WorkflowInteractionError;
@@ -36,7 +37,7 @@ impl Teller {
         let id = digest_workflows::run_id(&self.campaign, period);
         let workflow = self.client.get_workflow_handle::<DigestRun>(id);
         let options = WorkflowSignalOptions::default();
-        let told = workflow.signal(DigestRun::look, serde_json::Value::Null, options);
+        let told = workflow.signal(DigestRun::look, Anything::default(), options);
         match tokio::time::timeout(PATIENCE, told).await.context("the engine did not answer")? {
             Ok(()) => Ok(true),
             Err(WorkflowInteractionError::NotFound(_)) => Ok(false),
@@ -89,7 +90,7 @@ impl Teller {
                 let workflow = self.client.get_workflow_handle::<CustomerDigest>(id);
                 async move {
                     let options = WorkflowSignalOptions::default();
-                    let null = serde_json::Value::Null;
+                    let null = Anything::default();
                     let signal = workflow.signal(CustomerDigest::resume, null, options);
                     matches!(tokio::time::timeout(PATIENCE, signal).await, Ok(Ok(())))
                 }

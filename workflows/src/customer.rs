@@ -16,7 +16,7 @@ use crate::activities::{
 };
 use crate::attributes;
 use crate::operation::{Event, FailureClass, Operation, OperationKey, Rules, State, Step, Why};
-use crate::signal::{Letter, verdict};
+use crate::signal::{Anything, Letter, verdict};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -170,8 +170,8 @@ impl CustomerDigest {
     /// A verdict about an unknown: `{"verdict": "delivered" | "not_delivered" | "abandon",
     /// "attempt": 1, "by": "…", "reason": "…"}`. Anything else is noted and changes nothing.
     #[signal(name = "reconcile")]
-    pub fn reconcile(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
-        match verdict(&payload) {
+    pub fn reconcile(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
+        match verdict(&payload.0) {
             Ok(letter) => self.post(letter),
             Err(why) => self.remark(format!("signal reconcile ignored: {why}")),
         }
@@ -179,8 +179,8 @@ impl CustomerDigest {
 
     /// Evidence that the ledger could not be made to hold, or a hint that it has news.
     #[signal(name = "evidence")]
-    pub fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
-        match serde_json::from_value::<Event>(payload) {
+    pub fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
+        match serde_json::from_value::<Event>(payload.0) {
             Ok(event @ Event::Answered { .. }) => self.post(Letter::evidence(event)),
             _ => self.poked = true,
         }
@@ -188,14 +188,14 @@ impl CustomerDigest {
 
     /// A hold is of a run; here it is only noted.
     #[signal(name = "hold")]
-    fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+    fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: Anything) {
         let run = crate::run_id(self.input.key.campaign(), self.input.key.period());
         self.remark(format!("signal hold ignored: hold the run {run} instead"));
     }
 
     /// The run was resumed: ask at once instead of at the next timer.
     #[signal(name = "resume")]
-    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: Anything) {
         self.poked = true;
     }
 
@@ -454,15 +454,17 @@ impl CustomerDigest {
                 operation.since,
                 class.unwrap_or_default()
             ));
-            if self.pause == Some(Pause::Held) {
-                lines.push("The run is held: nothing is sent until `digestd resume`.".to_owned());
-            }
-            if !self.waits_for.is_empty() {
-                lines.push(format!("Waits for {}.", self.waits_for));
-            }
-            if operation.state == State::Unknown {
-                lines.extend(how_to_resolve(key, operation));
-            }
+        }
+        if self.pause == Some(Pause::Held) {
+            lines.push("The run is held: nothing is sent until `digestd resume`.".to_owned());
+        }
+        if !self.waits_for.is_empty() {
+            lines.push(format!("Waits for {}.", self.waits_for));
+        }
+        if let Some((operation, _)) =
+            self.answer.as_ref().filter(|(o, _)| o.state == State::Unknown)
+        {
+            lines.extend(how_to_resolve(key, operation));
         }
         if cancelled {
             lines.push(

@@ -10,7 +10,7 @@
 use crate::activities::{Gates, LedgerRef, RunPlan, RunStart, Standing, WatchInput};
 use crate::attributes;
 use crate::page::{DigestPage, PageInput, patient};
-use crate::signal::check_words;
+use crate::signal::{Anything, check_words};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use temporalio_macros::{workflow, workflow_methods};
@@ -145,21 +145,21 @@ impl DigestRun {
 
     /// Holds the run: `{"by": "…", "reason": "…"}`; anything else holds it as well.
     #[signal(name = "hold")]
-    pub fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
-        let (by, reason) = who(&payload);
+    pub fn hold(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
+        let (by, reason) = who(&payload.0);
         self.wishes.push(Wish::Hold { by, reason });
     }
 
     /// Resumes the run: `{"by": "…", "reason": "…"}`; anything else resumes it as well.
     #[signal(name = "resume")]
-    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: serde_json::Value) {
-        let (by, reason) = who(&payload);
+    pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
+        let (by, reason) = who(&payload.0);
         self.wishes.push(Wish::Resume { by, reason });
     }
 
     /// The ledger has news: look at once instead of at the next timer.
     #[signal(name = "look")]
-    pub fn look(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: serde_json::Value) {
+    pub fn look(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: Anything) {
         self.poked = true;
     }
 

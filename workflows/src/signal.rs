@@ -2,9 +2,54 @@
 
 use crate::operation::{Event, Verdict};
 use serde_json::Value;
+use std::collections::HashMap;
+use temporalio_common::data_converters::{
+    PayloadConversionError, SerializationContext, TemporalDeserializable, TemporalSerializable,
+};
+use temporalio_common::protos::temporal::api::common::v1::Payload;
 
 /// The longest `by` or `reason` that is kept, in characters.
 const WORDS_MAX: usize = 500;
+
+/// What a signal carries: any JSON. Whatever else somebody sends (nothing at all, several values,
+/// bytes) reads as `null`: a payload that cannot be decoded would fail the workflow's task again and
+/// again, and nothing could get through to it any more.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Anything(pub Value);
+
+impl From<Value> for Anything {
+    fn from(value: Value) -> Self {
+        Self(value)
+    }
+}
+
+impl TemporalSerializable for Anything {
+    fn to_payload(&self, _: &SerializationContext<'_>) -> Result<Payload, PayloadConversionError> {
+        let data = serde_json::to_vec(&self.0)
+            .map_err(|error| PayloadConversionError::EncodingError(error.into()))?;
+        let metadata = HashMap::from([("encoding".to_owned(), b"json/plain".to_vec())]);
+        Ok(Payload { metadata, data, ..Payload::default() })
+    }
+}
+
+impl TemporalDeserializable for Anything {
+    fn from_payload(
+        _: &SerializationContext<'_>,
+        payload: Payload,
+    ) -> Result<Self, PayloadConversionError> {
+        Ok(Self(serde_json::from_slice(&payload.data).unwrap_or_default()))
+    }
+
+    fn from_payloads(
+        context: &SerializationContext<'_>,
+        payloads: Vec<Payload>,
+    ) -> Result<Self, PayloadConversionError> {
+        match <[Payload; 1]>::try_from(payloads) {
+            Ok([payload]) => Self::from_payload(context, payload),
+            Err(_) => Ok(Self::default()),
+        }
+    }
+}
 
 /// A signal on its way to the ledger.
 #[derive(Clone, Debug, PartialEq)]

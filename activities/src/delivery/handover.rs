@@ -86,7 +86,8 @@ impl HandOver {
         };
         let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.clone());
         let options = WorkflowSignalOptions::default();
-        if let Err(error) = workflow.signal(CustomerDigest::evidence, payload, options).await {
+        if let Err(error) = workflow.signal(CustomerDigest::evidence, payload.into(), options).await
+        {
             tracing::warn!(key, %error, "the workflow was not told; the sweep hands it over");
         }
     }

@@ -135,7 +135,7 @@ impl<'a> Show<'a> {
         let id = digest_workflows::run_id(CAMPAIGN, stage.period);
         let run = stage.client.get_workflow_handle::<DigestRun>(id);
         let words = serde_json::json!({ "by": "demo", "reason": "the selection is frozen" });
-        run.signal(DigestRun::resume, words, WorkflowSignalOptions::default())
+        run.signal(DigestRun::resume, words.into(), WorkflowSignalOptions::default())
             .await
             .context("the run could not be told to go on")
     }

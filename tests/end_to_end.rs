@@ -1,0 +1,27 @@
+//! End to end: the real binary with a real Temporal server, real databases and real SMTP, its
+//! processes killed with SIGKILL. What is asserted are invariants: what the provider's own record
+//! says about each key, compared with what the ledger says.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may fail by a panic, and reports its measurements on the console"
+)]
+
+mod end_to_end {
+    mod acceptance;
+    mod concurrency;
+    mod doubt;
+    mod engine_truth;
+    mod kills;
+    mod measure;
+    mod outage;
+    mod privacy;
+    mod red_control;
+    mod runs;
+    mod thousand;
+    mod world;
+}

@@ -1,0 +1,387 @@
+//! A world of one test's own: a shop's database, a ledger, a configuration with short times, worker
+//! processes, and the record of what the provider took. All worlds share one Temporal server, where
+//! each has a campaign and a task queue of its own.
+
+mod database;
+mod engine;
+mod inbox;
+mod process;
+mod proxy;
+mod shop;
+
+pub(crate) use database::Database;
+pub(crate) use engine::{Cost, cost, exactly};
+pub(crate) use inbox::{Inbox, of_mail};
+pub(crate) use proxy::Proxy;
+
+use digest_activities::message::Redacted;
+use digest_tests::absent::absent;
+use digest_tests::postgres::Postgres;
+use digest_workflows::operation::{OperationKey, Period};
+use digestd::config::{Config, Secrets};
+use digestd::engine::binary::Search;
+use digestd::engine::server::{DevServer, ServerOptions};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use temporalio_client::Client;
+use tokio::sync::OnceCell;
+
+/// What unsubscribe tokens are derived from.
+const SECRET: &str = "a secret of these tests alone";
+/// The period that most tests run. It is over, so its tick is not ahead.
+pub(crate) const PERIOD: &str = "2024-W10";
+/// How long anything may take that must happen.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Asks until there is an answer.
+pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(begun.elapsed() < PATIENCE, "never saw {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The server that all worlds of this process share.
+async fn shared_server() -> Option<&'static DevServer> {
+    // A static is never dropped; the server ends with the process.
+    static SHARED: OnceCell<Option<DevServer>> = OnceCell::const_new();
+    SHARED.get_or_init(|| server(None)).await.as_ref()
+}
+
+/// A server, whose state is in `file` or in memory.
+pub(crate) async fn server(file: Option<PathBuf>) -> Option<DevServer> {
+    match Search::from_env().find(&|_| {}).await {
+        Ok(binary) => {
+            let options = ServerOptions { binary, file, ui: false, search_attributes: true };
+            Some(DevServer::start(options).await.unwrap())
+        }
+        Err(error) => {
+            absent("the Temporal CLI", "everything end to end", &error.to_string());
+            None
+        }
+    }
+}
+
+/// A world that is being described.
+pub(crate) struct Plan {
+    campaign: String,
+    settings: toml::Table,
+    customers: Vec<Customer>,
+    bigint: bool,
+    postgres: bool,
+}
+
+/// One customer of the shop.
+#[derive(Clone, Debug)]
+pub(crate) struct Customer {
+    /// As the shop has it.
+    pub(crate) id: String,
+    /// The address.
+    pub(crate) email: String,
+    /// The name.
+    pub(crate) name: String,
+    /// How many rows its digest has.
+    pub(crate) rows: u32,
+}
+
+impl Customer {
+    /// An ordinary customer.
+    pub(crate) fn new(id: impl Into<String>, number: usize) -> Self {
+        let email = format!("customer{number}@shop.example");
+        Self { id: id.into(), email, name: format!("Name{number}"), rows: 2 }
+    }
+}
+
+/// A world whose campaign is `name`, with a sandbox that promises nothing and short times.
+pub(crate) fn world(name: &str) -> Plan {
+    let mut plan = Plan {
+        campaign: name.to_owned(),
+        settings: toml::Table::new(),
+        customers: Vec::new(),
+        bigint: false,
+        postgres: false,
+    };
+    for (key, value) in [
+        ("ledger.url", "sqlite://digestd.db"),
+        ("source.url", "sqlite://shop.db"),
+        (
+            "source.customers",
+            "select id as customer_id, email as address, first_name from customers \
+             where digest_opt_in = 1",
+        ),
+        (
+            "source.rows",
+            "select customer_id, title, price from digest_items \
+             where created_at >= :period_start and created_at < :period_end",
+        ),
+        (
+            "source.still_wanted",
+            "select 1 from customers where id = :customer_id and digest_opt_in = 1",
+        ),
+        (
+            "source.cleanup",
+            "delete from digest_items where customer_id = :customer_id \
+             and created_at >= :period_start and created_at < :period_end",
+        ),
+        ("campaign.name", name),
+        ("campaign.timezone", "Europe/Berlin"),
+        ("campaign.cron", "0 0 * * MON"),
+        ("message.from", "Shop <digest@shop.example>"),
+        ("message.subject", "subject.txt"),
+        ("message.text", "digest.txt"),
+        ("message.unsubscribe_url", "https://shop.example/u/{{ unsubscribe_token }}"),
+        ("provider.kind", "sandbox"),
+        ("provider.timeout", "1s"),
+        ("provider.lease", "4s"),
+        ("provider.settle", "1s"),
+        ("unknown.lookup_every", "1s"),
+        ("unknown.escalate_after", "10s"),
+        ("worker.shutdown_grace", "4s"),
+        ("http.listen", "127.0.0.1:0"),
+        ("sandbox.contract", "none"),
+        ("sandbox.log", "sandbox.log"),
+        ("engine.task_queue", name),
+        ("engine.namespace", "default"),
+    ] {
+        plan = plan.with(key, value);
+    }
+    for class in ["transport", "overloaded", "rate_limited", "ambiguous", "cleanup"] {
+        plan = plan
+            .with(&format!("retry.{class}.base"), "200ms")
+            .with(&format!("retry.{class}.cap"), "1s");
+    }
+    plan.with("provider.rate_per_second", 500.0)
+}
+
+impl Plan {
+    /// Sets `table.key` of the configuration.
+    pub(crate) fn with(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
+        let mut parts: Vec<&str> = key.split('.').collect();
+        let last = parts.pop().unwrap();
+        let mut table = &mut self.settings;
+        for part in parts {
+            let entry = table.entry(part).or_insert_with(|| toml::Table::new().into());
+            table = entry.as_table_mut().unwrap();
+        }
+        table.insert(last.to_owned(), value.into());
+        self
+    }
+
+    /// Mail goes to the server at `port` on loopback.
+    pub(crate) fn smtp(self, port: u16) -> Self {
+        self.with("provider.kind", "smtp").with("provider.url", format!("smtp://127.0.0.1:{port}"))
+    }
+
+    /// `count` ordinary customers, `customer-0001` and so on.
+    pub(crate) fn customers(mut self, count: usize) -> Self {
+        self.customers = (1..=count)
+            .map(|number| {
+                let id =
+                    if self.bigint { number.to_string() } else { format!("customer-{number:04}") };
+                Customer::new(id, number)
+            })
+            .collect();
+        self
+    }
+
+    /// Exactly these customers.
+    pub(crate) fn these(mut self, customers: Vec<Customer>) -> Self {
+        self.customers = customers;
+        self
+    }
+
+    /// Customer ids are integers. Call it before [`customers`](Self::customers).
+    pub(crate) fn bigint(mut self) -> Self {
+        self.bigint = true;
+        self
+    }
+
+    /// Shop and ledger in PostgreSQL.
+    pub(crate) fn postgres(mut self) -> Self {
+        self.postgres = true;
+        self
+    }
+
+    /// Makes it, on the shared Temporal server. `None`, after a line that says so, where a part is
+    /// absent.
+    pub(crate) async fn start(self) -> Option<World> {
+        let server = shared_server().await?;
+        self.start_on(server.address()).await
+    }
+
+    /// Makes it, on a Temporal server of the test's own.
+    pub(crate) async fn start_on(mut self, server: SocketAddr) -> Option<World> {
+        let folder = tempfile::tempdir().unwrap();
+        let (shop, ledger) = if self.postgres {
+            let postgres = Postgres::shared("end to end on PostgreSQL").await.unwrap()?;
+            let url = postgres.database(&self.campaign.replace('-', "_")).await.unwrap();
+            self = self.with("source.url", url.clone());
+            if self.settings["ledger"]["url"].as_str() == Some("sqlite://digestd.db") {
+                self = self.with("ledger.url", url.clone());
+            }
+            (Database::Postgres(url.clone()), Database::Postgres(url))
+        } else {
+            let path = |name: &str| Database::Sqlite(folder.path().join(name));
+            (path("shop.db"), path("digestd.db"))
+        };
+        self = self.with("engine.address", server.to_string());
+        shop::create(&shop, &self).await;
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("subject.txt", "{{ first_name }}, your week");
+        write(
+            "digest.txt",
+            "Hello {{ first_name }},\n{% for row in rows %}* {{ row.title }}: {{ row.price }}\n\
+             {% endfor %}\n{{ unsubscribe_url }}\n",
+        );
+        write("digestd.toml", &toml::to_string(&self.settings).unwrap());
+        let client = engine::client(server).await;
+        let world = World {
+            folder,
+            campaign: self.campaign,
+            client,
+            shop,
+            ledger,
+            inbox: None,
+            workers: std::sync::atomic::AtomicU32::new(0),
+        };
+        let setup = world.digestd("setup").await;
+        assert_eq!(setup.code, 0, "{setup:?}");
+        Some(world)
+    }
+}
+
+/// A world.
+pub(crate) struct World {
+    folder: TempDir,
+    pub(crate) campaign: String,
+    pub(crate) client: Client,
+    pub(crate) shop: Database,
+    pub(crate) ledger: Database,
+    inbox: Option<Box<dyn Fn() -> Inbox + Send + Sync>>,
+    workers: std::sync::atomic::AtomicU32,
+}
+
+impl World {
+    /// Its folder, with the configuration.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The configuration's file.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("digestd.toml")
+    }
+
+    /// What the provider took is read by `read`, not from the sandbox's log.
+    pub(crate) fn received_by(&mut self, read: impl Fn() -> Inbox + Send + Sync + 'static) {
+        self.inbox = Some(Box::new(read));
+    }
+
+    /// The key of a customer in [`PERIOD`].
+    pub(crate) fn key(&self, customer: &str) -> OperationKey {
+        OperationKey::new(&self.campaign, PERIOD.parse::<Period>().unwrap(), customer).unwrap()
+    }
+
+    /// Starts the run of [`PERIOD`] without waiting for it.
+    pub(crate) async fn start_run(&self) {
+        let run = self.digestd(&format!("run --period {PERIOD}")).await;
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+
+    /// `digestd status` of the latest run.
+    pub(crate) async fn status(&self) -> Value {
+        let status = self.digestd("status --json").await;
+        assert!([0, 4].contains(&status.code), "{status:?}");
+        serde_json::from_str(&status.stdout).unwrap()
+    }
+
+    /// `digestd show` of one operation.
+    pub(crate) async fn show(&self, key: &OperationKey) -> Value {
+        let shown = self.digestd(&format!("show {key} --json")).await;
+        assert_eq!(shown.code, 0, "{shown:?}");
+        serde_json::from_str(&shown.stdout).unwrap()
+    }
+
+    /// Waits until the run is closed; its status then.
+    pub(crate) async fn closed(&self) -> Value {
+        until("a closed run", async || {
+            let sql =
+                format!("select state, period from @runs where campaign = '{}'", self.campaign);
+            let runs = self.ledger.pairs(&sql).await;
+            (!runs.is_empty() && runs.iter().all(|(state, _)| state == "closed")).then_some(())
+        })
+        .await;
+        self.status().await
+    }
+
+    /// The ledger's state of every operation.
+    pub(crate) async fn operations(&self) -> BTreeMap<String, String> {
+        let sql =
+            format!("select key, state from @operations where campaign = '{}'", self.campaign);
+        self.ledger.pairs(&sql).await.into_iter().collect()
+    }
+
+    /// Waits until the ledger has `key` in `state`.
+    pub(crate) async fn until_state(&self, key: &OperationKey, state: &str) {
+        until(&format!("{key} {state}"), async || {
+            let operations = self.operations().await;
+            (operations.get(&key.to_string()).map(String::as_str) == Some(state)).then_some(())
+        })
+        .await;
+    }
+
+    /// How often the provider took each key.
+    pub(crate) fn inbox(&self) -> Inbox {
+        self.inbox.as_ref().map_or_else(|| inbox::of_sandbox(&self.log()), |read| read())
+    }
+
+    /// Every request that the sandbox saw.
+    pub(crate) fn requests(&self) -> Vec<inbox::Request> {
+        inbox::requests(&self.log())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("sandbox.log")
+    }
+
+    /// What is wrong between provider and ledger, key by key.
+    pub(crate) async fn violations(&self) -> Vec<String> {
+        inbox::violations(&self.operations().await, &self.inbox())
+    }
+
+    /// Nothing may be wrong.
+    pub(crate) async fn check(&self) {
+        let found = self.violations().await;
+        assert!(found.is_empty(), "{found:#?}");
+    }
+
+    /// Its configuration, and the secrets that its processes have, for a part of it in this process.
+    pub(crate) fn loaded(&self) -> (Config, Secrets) {
+        let mut secrets = Secrets::default();
+        secrets.unsubscribe_secret = Some(Redacted::new(SECRET.to_owned()));
+        (Config::load(&self.config()).unwrap(), secrets)
+    }
+
+    /// Makes everything enqueued so far look older than the sweep's grace, so that a worker that
+    /// starts sweeps it up at once.
+    pub(crate) async fn half_a_minute_passes(&self) {
+        let sql = "update @operations set enqueued_at = enqueued_at - 31000";
+        assert!(self.ledger.execute(sql).await > 0);
+    }
+}
+
+/// Asserts some counts of a status.
+pub(crate) fn counts(status: &Value, expected: &[(&str, u64)]) {
+    for (name, count) in expected {
+        assert_eq!(status[name], *count, "{name}: {status:#}");
+    }
+}
