@@ -4,11 +4,12 @@
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
 use crate::missed::Missed;
+use crate::restore;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use digest_activities::gates::{Gates, Parts};
-use digest_activities::ledger::Ledger;
+use digest_activities::ledger::{GONE_BACK, Ledger};
 use digest_workflows::customer::CustomerDigest;
 use digest_workflows::page::DigestPage;
 use digest_workflows::run::DigestRun;
@@ -73,8 +74,13 @@ impl Service {
     /// become unknown, and the rest is left to the next worker.
     ///
     /// # Errors
-    /// When the engine refuses the worker for good.
+    /// When the engine refuses the worker for good, or does not tell how far it has seen the ledger.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        // Before anything is polled: what a restored ledger has forgotten must not be sent again.
+        let campaign = &self.config.campaign.name;
+        if restore::hold_if_gone_back(&self.parts.ledger, &self.client, campaign).await? {
+            tracing::error!("{GONE_BACK}; every run is held until then");
+        }
         let runtime = Runtime::from_current_tokio(RuntimeOptions::builder().build().map_err(text)?)
             .map_err(|error| anyhow!("the engine's runtime did not start: {error}"))?;
         let grace = Duration::try_from(self.config.worker.shutdown_grace)?;
