@@ -18,7 +18,7 @@ use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
 use digest_workflows::activities::{DeliverInput, OperationInput, Pause, Progress};
 use digest_workflows::operation::{
-    CannotBegin, Event, Failure, FailureClass, Intent, Operation, Outcome, Step,
+    CannotBegin, Event, Failure, FailureClass, Intent, Operation, Outcome, State, Step,
 };
 use handover::{HandOver, record_outcome};
 use jiff::Timestamp;
@@ -115,6 +115,10 @@ impl Delivery<'_> {
         }
         let expected = Step::Deliver { generation, ordinal };
         if answer.operation.next(&of.rules, answer.moment.now) != expected {
+            if answer.operation.state == State::Unknown {
+                // A window may have ended meanwhile; the ledger must know what is at rest.
+                return Err(self.record(&Event::TimePassed, "delivery", None).await?);
+            }
             return Err(told(answer));
         }
         if !serves_doubts(self.parts, &answer.operation) {
@@ -141,6 +145,10 @@ impl Delivery<'_> {
         if let Some(message) = self.parts.ledger.message(key).await? {
             return Ok(message);
         }
+        if !answer.operation.doubts.is_empty() {
+            // Only the very bytes of the attempt in doubt could be repeated.
+            return Err(self.record(&Event::ContentGone, "delivery", None).await?);
+        }
         let Some(data) = self.parts.ledger.frozen_data(key).await? else {
             let failure = Failure::new(FailureClass::Schema, "frozen content is gone");
             return Err(self.close(failure, answer.moment.now).await?);
@@ -153,7 +161,13 @@ impl Delivery<'_> {
         };
         match self.parts.templates.render(&input) {
             Ok(Rendered::Message(message)) => {
-                Ok(self.parts.ledger.store_message(key, &message).await?)
+                match self.parts.ledger.store_message(key, &message).await {
+                    // Overtaken: the ledger tells how it ended.
+                    Err(LedgerError::Settled(_)) => {
+                        Err(told(self.parts.ledger.operation(key).await?))
+                    }
+                    stored => Ok(stored?),
+                }
             }
             Ok(Rendered::NothingToSend) => {
                 let failure = Failure::new(FailureClass::Suppressed, "nothing to send");

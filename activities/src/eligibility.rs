@@ -67,7 +67,6 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
     };
     let page = parts.source.customers_page(&parameters, after.as_ref(), FREEZE_PAGE).await?;
     let done = page.next.is_none();
-    let counted = if done { Some(parts.source.count(&parameters).await?) } else { None };
     let ids: Vec<CustomerId> = page.customers.iter().map(|customer| customer.id.clone()).collect();
     let mut rows = parts.source.rows_page(&parameters, &ids).await?;
     let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_default());
@@ -75,9 +74,6 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
         .ledger
         .freeze(&start.campaign, start.period, run.freeze_after.as_deref(), &frozen)
         .await?;
-    if done {
-        question_selection(parts, start, counted).await?;
-    }
     Ok(done)
 }
 
@@ -109,14 +105,19 @@ fn fault(fault: &Fault) -> (Option<String>, String) {
 
 /// Holds a finished selection that looks wrong, once: empty, under half of the run before, or
 /// changed while it was read.
-async fn question_selection(
-    parts: &Parts,
-    start: &RunStart,
-    counted: Option<u64>,
-) -> Result<(), GateError> {
+///
+/// # Errors
+/// [`GateError`]; the same call asks again.
+pub async fn question_selection(parts: &Parts, start: &RunStart) -> Result<(), GateError> {
     let Some(run) = parts.ledger.run(&start.campaign, start.period).await? else {
         return Err(GateError::NoWindow);
     };
+    if run.state != RunState::Frozen || run.resumed_at.is_some() {
+        return Ok(());
+    }
+    let changed = Some(run.seen) != run.expected;
+    let counted =
+        if changed { parts.source.count(&parts.parameters(&run)?).await? } else { run.seen };
     let before = parts.ledger.selected_before(&start.campaign, start.period).await?;
     let because = if run.selected == 0 {
         Some("the selection is empty".to_owned())
@@ -125,18 +126,17 @@ async fn question_selection(
             "only {} customers are selected, under half of the {before} of the run before",
             run.selected
         ))
-    } else if Some(run.seen) != run.expected && Some(run.seen) != counted {
+    } else if counted != run.seen {
         Some(format!(
-            "the customers changed while they were read: {} rows seen, {} counted",
-            run.seen,
-            counted.unwrap_or_default()
+            "the customers changed while they were read: {} rows seen, {counted} counted",
+            run.seen
         ))
     } else {
         None
     };
     match because {
-        Some(because) if run.resumed_at.is_none() => hold_for(parts, start, &because).await,
-        _ => Ok(()),
+        Some(because) => hold_for(parts, start, &because).await,
+        None => Ok(()),
     }
 }
 

@@ -130,18 +130,22 @@ impl Parts {
     /// # Errors
     /// [`GateError::NoWindow`] when the run was never started.
     pub fn parameters<'a>(&self, run: &'a crate::ledger::Run) -> Result<Parameters<'a>, GateError> {
-        let (Some((period_start, period_end)), Some(selected_at)) = (run.window, run.selected_at)
-        else {
-            return Err(GateError::NoWindow);
-        };
-        Ok(Parameters {
-            campaign: &run.campaign,
-            period: run.period,
-            selected_at,
-            period_start,
-            period_end,
-        })
+        parameters(run).ok_or(GateError::NoWindow)
     }
+}
+
+/// What a run binds to the named parameters of the source's statements; `None` when it was never
+/// started.
+#[must_use]
+pub fn parameters(run: &crate::ledger::Run) -> Option<Parameters<'_>> {
+    let (period_start, period_end) = run.window?;
+    Some(Parameters {
+        campaign: &run.campaign,
+        period: run.period,
+        selected_at: run.selected_at?,
+        period_start,
+        period_end,
+    })
 }
 
 /// The activities, with what they stand on.
@@ -215,6 +219,7 @@ impl Gates {
         while !answered(eligibility::freeze_page(parts, &input.run).await)? {
             ctx.record_heartbeat(()).await?;
         }
+        answered(eligibility::question_selection(parts, &input.run).await)?;
         answered(eligibility::standing(parts, &input.run).await)
     }
 

@@ -9,11 +9,14 @@
 mod attempts;
 mod content;
 mod database;
+mod forget;
 mod holds;
 mod operations;
 mod pace;
+mod replay;
 mod reports;
 mod restore;
+mod retention;
 mod runs;
 mod selection;
 mod setup;
@@ -21,10 +24,12 @@ mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use content::{FrozenData, content_hash};
+pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
+pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
-    AttemptLine, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+    AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };
 pub use restore::GONE_BACK;
 pub use runs::{NewRun, Run, RunState};

@@ -12,4 +12,5 @@ pub mod message;
 pub mod provider;
 pub mod reconciliation;
 pub mod redacted;
+pub mod refreeze;
 pub mod source;

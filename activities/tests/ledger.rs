@@ -1,5 +1,7 @@
 //! The ledger's conformance suite: every behaviour on SQLite and on PostgreSQL.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test and its helpers fail by panicking")]
+
 #[path = "ledger/attempts.rs"]
 mod attempts;
 #[path = "ledger/bench.rs"]
@@ -16,8 +18,12 @@ mod model;
 mod pace;
 #[path = "ledger/plans.rs"]
 mod plans;
+#[path = "ledger/replay.rs"]
+mod replay;
 #[path = "ledger/reports.rs"]
 mod reports;
+#[path = "ledger/retention.rs"]
+mod retention;
 #[path = "ledger/runs.rs"]
 mod runs;
 #[path = "ledger/setup.rs"]

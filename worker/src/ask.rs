@@ -1,27 +1,26 @@
-//! Asking a person before something is done.
+//! Asks before something is decided.
 
 use crate::cli::UsageError;
-use crate::output;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
-/// Shows what will be done and asks whether to do it; `yes` answers beforehand.
+/// Asks `question` on the terminal; returns whether the answer is yes. `yes` answers it. Where
+/// nobody can be asked, or standard input is read for something else (`taken`), that is said.
 ///
 /// # Errors
-/// [`UsageError`] where nobody is there to answer.
-pub fn agreed(what: &str, yes: bool) -> anyhow::Result<bool> {
-    output::say(what)?;
+/// [`UsageError`] when nobody can be asked; what the system says when the terminal fails.
+pub fn confirm(question: &str, yes: bool, taken: bool) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
-    if !io::stdin().is_terminal() {
-        return Err(UsageError(
-            "nobody is there to answer, and nothing was done; repeat the command with --yes"
-                .to_owned(),
-        )
+    if taken || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        let why = if taken { "standard input holds the keys" } else { "this is no terminal" };
+        return Err(UsageError(format!(
+            "nothing was decided: {why}, so nobody can be asked; look at the list above, and add --yes"
+        ))
         .into());
     }
-    output::say("Go on? [y/N]")?;
+    write!(io::stderr().lock(), "{question} [y/N] ")?;
     let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
+    io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }

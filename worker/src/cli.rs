@@ -8,7 +8,7 @@ pub mod operate;
 pub mod read;
 mod values;
 
-pub use values::{Decision, private};
+pub use values::{Decision, key, private};
 
 use crate::config::{ConfigError, SecretError};
 use clap::{Parser, Subcommand};
@@ -43,6 +43,7 @@ pub struct Cli {
     reason = "the help of a command is the documentation of its arguments' type"
 )]
 pub enum Command {
+    Demo(operate::DemoArgs),
     Init(operate::InitArgs),
     Check(read::CheckArgs),
     Setup(operate::SetupArgs),
@@ -55,6 +56,12 @@ pub enum Command {
     Hold(decide::HoldArgs),
     Resume(decide::ResumeArgs),
     Cancel(decide::CancelArgs),
+    Unknown(read::UnknownArgs),
+    Resolve(Box<decide::ResolveArgs>),
+    DeadLetters(read::DeadLettersArgs),
+    Replay(Box<decide::ReplayArgs>),
+    Cleanup(decide::CleanupArgs),
+    Forget(decide::ForgetArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

@@ -1,7 +1,7 @@
 //! digestd sends every customer exactly one digest per period.
 
 use clap::Parser;
-use digestd::cli::{Cli, Exit};
+use digestd::cli::{Cli, Command, Exit};
 use digestd::{commands, output};
 use std::process::ExitCode;
 
@@ -9,8 +9,12 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     // One TLS provider for every connection. Only a second installation can fail.
     rustls::crypto::ring::default_provider().install_default().ok();
-    output::log_to_stderr();
-    match commands::run(Cli::parse()).await {
+    let cli = Cli::parse();
+    // The demo draws on standard error, and sends its log to a file.
+    if !matches!(cli.command, Command::Demo(_)) {
+        output::log_to_stderr();
+    }
+    match Box::pin(commands::run(cli)).await {
         Ok(exit) => exit.into(),
         Err(error) => {
             output::print_error(&error);

@@ -1,7 +1,11 @@
 //! What a command prints: results on standard output, errors on standard error.
 
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use tracing_subscriber::fmt::MakeWriter;
 
 /// Prints a result and a line end. A reader that has seen enough (`digestd … | head`) is no error.
 ///
@@ -34,15 +38,31 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
 /// Sends the log to standard error: `DIGESTD_LOG` filters (`info` by default, with the engine's own
 /// messages from `warn` on), and `DIGESTD_LOG_FORMAT=json` writes a JSON object a line.
 pub fn log_to_stderr() {
+    log_to(io::stderr, colours(&io::stderr()));
+}
+
+/// Sends the log to a file, by the same variables.
+///
+/// # Errors
+/// What the system says when it cannot be created.
+pub fn log_to_file(file: &Path) -> io::Result<()> {
+    log_to(Mutex::new(File::create(file)?), false);
+    Ok(())
+}
+
+fn log_to<W>(writer: W, colours: bool)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = tracing_subscriber::EnvFilter::try_from_env("DIGESTD_LOG").unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new("warn,digestd=info,digest_activities=info")
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A second subscriber is refused, and the first stays.
     if std::env::var("DIGESTD_LOG_FORMAT").is_ok_and(|format| format == "json") {
         let _ = log.json().try_init();
     } else {
-        let _ = log.with_ansi(colours(&io::stderr())).with_target(false).try_init();
+        let _ = log.with_ansi(colours).with_target(false).try_init();
     }
 }
 
@@ -69,7 +89,7 @@ pub fn paragraph(error: &anyhow::Error) -> String {
 }
 
 /// Whether `stream` shows colours: a terminal that can, and nobody said no (no-color.org).
-fn colours(stream: &impl IsTerminal) -> bool {
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     stream.is_terminal() && !set("NO_COLOR") && !dumb

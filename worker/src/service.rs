@@ -5,6 +5,7 @@ use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
 use crate::missed::Missed;
 use crate::restore;
+use crate::retention::Retention;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
@@ -104,6 +105,8 @@ impl Service {
             kept: self.config.retention.records,
         };
         let comparing = tokio::spawn(missed.run(self.drain.subscribe()));
+        let retention = Retention::new(self.parts.ledger.clone(), &self.config);
+        let dropping = tokio::spawn(retention.run(self.drain.subscribe()));
         let drain = self.drain.clone();
         let places = Arc::clone(&self.parts.listening);
         let all_places = self.config.worker.listening;
@@ -134,6 +137,7 @@ impl Service {
         self.drain.send_replace(true);
         sweeping.abort();
         comparing.abort();
+        dropping.abort();
         if let Some(http) = http {
             http.abort();
         }

@@ -144,15 +144,15 @@ impl Sweep {
             swept.runs += u64::from(is_started(started.map(|_| ()))?);
             swept.told += self.tell_waiting(&run).await?;
         }
-        let open = self.open_operations().await?;
+        let mut open = self.open_operations().await?;
         let mut after = String::new();
         loop {
             let batch = self.ledger.unfinished(&self.campaign, GRACE, &after, BATCH).await?;
-            let Some(last) = batch.last() else { return Ok(swept) };
+            let Some(last) = batch.last() else { break };
             after = last.key.to_string();
             for unfinished in &batch {
                 let id = unfinished.key.to_string();
-                if open.contains(&id) {
+                if open.remove(&id) {
                     if unfinished.operation.verdict.is_some_and(|v| v.verdict != Verdict::Abandon) {
                         swept.told += u64::from(self.tell(&unfinished.key).await);
                     }
@@ -161,6 +161,12 @@ impl Sweep {
                 }
             }
         }
+        // What is open in the engine and settled in the ledger has missed what a person decided.
+        let keys: Vec<_> = open.iter().filter_map(|id| OperationKey::parse(id).ok()).collect();
+        for key in self.ledger.settled(&keys, GRACE).await? {
+            swept.told += u64::from(self.tell(&key).await);
+        }
+        Ok(swept)
     }
 
     /// The ids of every open operation workflow of the campaign.
@@ -178,7 +184,11 @@ impl Sweep {
             .context("the engine does not list the open workflows")
     }
 
-    async fn start(&self, key: &OperationKey) -> anyhow::Result<bool> {
+    /// Starts the workflow of an operation; returns whether it was started just now.
+    ///
+    /// # Errors
+    /// When the engine does not start it for another reason than that it runs already.
+    pub async fn start(&self, key: &OperationKey) -> anyhow::Result<bool> {
         let input = CustomerInput {
             key: key.clone(),
             ledger: self.ledger.identity().clone(),

@@ -136,7 +136,8 @@ impl CustomerDigest {
         loop {
             if let Some(letter) = ctx.state_mut(|s| s.letters.pop_front()) {
                 if !hand_over(ctx, letter).await {
-                    wait_out(ctx).await;
+                    // The letter itself would end an interruptible wait at once.
+                    rest(ctx, outage_wait(ctx.state(|s| s.idle))).await;
                 }
                 continue;
             }
@@ -153,8 +154,7 @@ impl CustomerDigest {
             match step {
                 Step::Done => return Ok(ctx.state(Self::result)),
                 Step::Wait(until, why) => {
-                    wait_for(ctx, until, why).await;
-                    presumed = Some(until);
+                    presumed = wait_for(ctx, until, why).await.then_some(until);
                 }
                 step => {
                     perform(ctx, step).await;
@@ -346,7 +346,8 @@ async fn hand_over(ctx: &WorkflowContext<CustomerDigest>, letter: Letter) -> boo
 }
 
 /// Waits until `until` by the ledger's clock, as far as the engine's can tell, or for a signal.
-async fn wait_for(ctx: &WorkflowContext<CustomerDigest>, until: Timestamp, why: Why) {
+/// Returns whether the time has come.
+async fn wait_for(ctx: &WorkflowContext<CustomerDigest>, until: Timestamp, why: Why) -> bool {
     let now = ctx.state(|s| s.answer.as_ref().map(|(_, now)| *now));
     let remaining = now.map_or(OUTAGE_WAIT, |now| {
         Duration::try_from(until.duration_since(now)).unwrap_or(TIMER_MIN)
@@ -360,7 +361,7 @@ async fn wait_for(ctx: &WorkflowContext<CustomerDigest>, until: Timestamp, why: 
         Why::Human => "a human's verdict".to_owned(),
         Why::Cleanup => "next cleanup".to_owned(),
     };
-    pause(ctx, remaining.max(TIMER_MIN), &summary).await;
+    pause(ctx, remaining.max(TIMER_MIN), &summary).await
 }
 
 /// Waits out a pause, or an outage.
@@ -382,9 +383,18 @@ async fn wait_out(ctx: &WorkflowContext<CustomerDigest>) {
     pause(ctx, wait.max(TIMER_MIN), summary).await;
 }
 
-/// One timer that a signal ends early. Its token is detached: a requested cancellation stops
-/// nothing on a customer.
-async fn pause(ctx: &WorkflowContext<CustomerDigest>, wait: Duration, summary: &str) {
+/// One timer that nothing ends early.
+async fn rest(ctx: &WorkflowContext<CustomerDigest>, wait: Duration) {
+    let options = TimerOptions::builder(wait)
+        .cancellation_token(WorkflowCancellationToken::new())
+        .summary("the ledger or a worker".to_owned())
+        .build();
+    ctx.timer(options).await;
+}
+
+/// One timer that a signal ends early; returns whether it fired. Its token is detached: a requested
+/// cancellation stops nothing on a customer.
+async fn pause(ctx: &WorkflowContext<CustomerDigest>, wait: Duration, summary: &str) -> bool {
     let timer_token = WorkflowCancellationToken::new();
     let options = TimerOptions::builder(wait)
         .cancellation_token(timer_token.clone())
@@ -403,6 +413,7 @@ async fn pause(ctx: &WorkflowContext<CustomerDigest>, wait: Duration, summary: &
     if !fired {
         timer_token.cancel();
     }
+    fired
 }
 
 /// Says in words what the operation waits for, and upserts its state, only off the happy path.

@@ -2,8 +2,8 @@
 //!
 //! Read it in this order: [`key`] and [`period`] name the operation, [`class`] says why an attempt
 //! failed, [`policy`] how long to wait, [`contract`] what a provider can promise, [`state`] where an
-//! operation stands, [`begin`] when an attempt may begin, [`event`] what can happen, and [`step`]
-//! what comes next. The ledger applies every transition with this code inside one transaction,
+//! operation stands, [`begin`] when an attempt may begin, [`replay`] when a dead letter may, [`event`]
+//! what can happen, and [`step`] what comes next. The ledger applies every transition with this code inside one transaction,
 //! and the workflow asks the same code for the next step, so there is no second copy of a rule.
 
 pub mod begin;
@@ -13,6 +13,7 @@ pub mod event;
 pub mod key;
 pub mod period;
 pub mod policy;
+pub mod replay;
 pub mod state;
 pub mod step;
 mod transition;
@@ -28,5 +29,6 @@ pub use event::{Change, Event, Finding, Note, Outcome};
 pub use key::{KeyError, OperationKey};
 pub use period::{Period, PeriodError};
 pub use policy::{Breakers, RetryPolicy, Rules, Timeouts, UnknownRules};
+pub use replay::CannotReplay;
 pub use state::{Doubt, Operation, State, Verdict};
 pub use step::{Step, Why};

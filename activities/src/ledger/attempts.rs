@@ -1,7 +1,7 @@
 //! Attempts: `begin attempt` with its token, and what became of each.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, audit, load, save};
+use super::operations::{Actor, Loaded, Lock, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
 use digest_workflows::operation::{
@@ -63,7 +63,7 @@ impl Ledger {
     ) -> Result<BeginAnswer, LedgerError> {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
-        let mut loaded = load(&mut tx, key, "for update", "for share").await?;
+        let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
         let from = loaded.operation.state;
         let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
             Ok(number) => number,
@@ -96,7 +96,7 @@ impl Ledger {
             tokio::time::sleep(wait).await;
             let Ok(mut tx) = self.db.begin().await else { continue };
             // The row lock waits for a commit that is still on its way.
-            let Ok(_) = load(&mut tx, key, "for update", "").await else { continue };
+            let Ok(_) = load(&mut tx, key, Lock::Operation).await else { continue };
             let row = tx
                 .row(
                     "select token from @attempts where key = $1 and generation = $2 \

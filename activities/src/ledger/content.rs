@@ -74,18 +74,7 @@ impl Ledger {
         if settled {
             return Err(LedgerError::Settled(text));
         }
-        let (head, mime) = message.clone().split();
-        tx.execute(
-            "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
-             on conflict (key) do nothing",
-            values![
-                text.as_str(),
-                serde_json::to_string(&head)?,
-                mime,
-                message.content_hash.as_str(),
-            ],
-        )
-        .await?;
+        insert_message(&mut tx, &text, message).await?;
         tx.execute(
             "update @operations set content_hash = $2 where key = $1 and content_hash is null",
             values![text.as_str(), message.content_hash.as_str()],
@@ -114,10 +103,49 @@ async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMess
     Ok(Some(message))
 }
 
-/// Drops the stored bytes, address and rows of `key`; its content hash stays.
-pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<(), LedgerError> {
-    tx.execute("delete from @messages where key = $1", values![key]).await?;
-    tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
+/// Drops the stored bytes, address and rows of `key`; its content hash stays. Returns whether there
+/// were any.
+pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<bool, LedgerError> {
+    let messages = tx.execute("delete from @messages where key = $1", values![key]).await?;
+    let rows = tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
+    Ok(messages + rows > 0)
+}
+
+/// Puts other data and another message in the place of what was frozen.
+pub(super) async fn replace_content(
+    tx: &mut Tx,
+    key: &str,
+    data: &FrozenData,
+    message: &FrozenMessage,
+) -> Result<(), LedgerError> {
+    drop_content(tx, key).await?;
+    tx.execute(
+        "insert into @digest_rows (key, data) values ($1, $2)",
+        values![key, serde_json::to_string(data)?],
+    )
+    .await?;
+    insert_message(tx, key, message).await?;
+    tx.execute(
+        "update @operations set content_hash = $2 where key = $1",
+        values![key, message.content_hash.as_str()],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn insert_message(
+    tx: &mut Tx,
+    key: &str,
+    message: &FrozenMessage,
+) -> Result<(), LedgerError> {
+    let (head, mime) = message.clone().split();
+    let hash = message.content_hash.as_str();
+    tx.execute(
+        "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
+         on conflict (key) do nothing",
+        values![key, serde_json::to_string(&head)?, mime, hash],
+    )
+    .await?;
     Ok(())
 }
 

@@ -24,6 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(15);
 /// Enough for every activity slot to make progress; PostgreSQL's own default limit is 100.
 const POSTGRES_CONNECTIONS_MAX: u32 = 20;
+/// A connection that was idle for longer is asked whether it still lives before it is used.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// At most this many values go into one statement.
+const INSERT_VALUES_MAX: usize = 900;
 /// SQLite has one writer; readers do not block it in WAL mode.
 const SQLITE_READERS_MAX: u32 = 4;
 
@@ -144,6 +148,15 @@ impl Database {
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
+            .test_before_acquire(false)
+            .before_acquire(|connection, idle| {
+                Box::pin(async move {
+                    if idle.idle_for > IDLE_MAX {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_lazy_with(options);
         Ok(Self::Postgres { pool, schema: schema.to_owned(), place })
     }
@@ -254,28 +267,79 @@ impl Tx {
 
     /// Now, by this database's clock: the only clock that leases and intents are compared with.
     pub(super) async fn now(&mut self) -> Result<Timestamp, LedgerError> {
-        let sql = match self {
-            Self::Sqlite(_) => "select cast(unixepoch('subsec') * 1000 as integer)",
-            // Not `now()`, which is the time the transaction began, before it waited for a lock.
-            Self::Postgres(_) => {
-                "select cast(extract(epoch from clock_timestamp()) * 1000 as bigint)"
-            }
-        };
-        let row = self.row(sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
+        let sql = format!("select {}", self.clock());
+        let row = self.row(&sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
         row.time(0)
     }
 
-    /// `sql` with a row lock, where the database has them; SQLite's transaction is one lock.
+    /// The clock as an expression, in milliseconds.
+    const fn clock(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "cast(unixepoch('subsec') * 1000 as integer)",
+            // Not `now()`, which is the time the transaction began, before it waited for a lock.
+            Self::Postgres(_) => "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
+        }
+    }
+
+    /// The first row of `sql` with a row lock, where the database has them; SQLite's transaction is
+    /// one lock.
     pub(super) async fn locked(
         &mut self,
         sql: &str,
         lock: &str,
         values: &[Value],
     ) -> Result<Option<Row>, LedgerError> {
+        Ok(self.locked_rows(sql, lock, values).await?.into_iter().next())
+    }
+
+    /// All rows of `sql`, each with a lock as in [`locked`](Self::locked).
+    pub(super) async fn locked_rows(
+        &mut self,
+        sql: &str,
+        lock: &str,
+        values: &[Value],
+    ) -> Result<Vec<Row>, LedgerError> {
         match self {
-            Self::Sqlite(_) => self.row(sql, values).await,
-            Self::Postgres(_) => self.row(&format!("{sql} {lock}"), values).await,
+            Self::Sqlite(_) => self.rows(sql, values).await,
+            Self::Postgres(_) => self.rows(&format!("{sql} {lock}"), values).await,
         }
+    }
+
+    /// As [`locked`](Self::locked), with the time after the lock was taken as one more column.
+    pub(super) async fn locked_then_now(
+        &mut self,
+        sql: &str,
+        lock: &str,
+        values: &[Value],
+    ) -> Result<Option<Row>, LedgerError> {
+        let lock = if matches!(self, Self::Postgres(_)) { lock } else { "" };
+        let clock = self.clock();
+        // Materialised: its rows are locked before the clock beside them is read.
+        let sql = format!(
+            "with locked as materialized ({sql} {lock}) select locked.*, {clock} from locked"
+        );
+        self.row(&sql, values).await
+    }
+
+    /// Inserts `rows` (each in the order of the columns that `into` names), many in one statement.
+    pub(super) async fn insert_all(
+        &mut self,
+        into: &str,
+        rows: &[Vec<Value>],
+    ) -> Result<(), LedgerError> {
+        let width = rows.first().map_or(1, Vec::len);
+        for chunk in rows.chunks((INSERT_VALUES_MAX / width).max(1)) {
+            let places: Vec<String> = (0..chunk.len())
+                .map(|row| {
+                    let first = row * width + 1;
+                    let places: Vec<_> = (first..first + width).map(|n| format!("${n}")).collect();
+                    format!("({})", places.join(", "))
+                })
+                .collect();
+            let sql = format!("insert into {into} values {}", places.join(", "));
+            self.execute(&sql, &chunk.concat()).await?;
+        }
+        Ok(())
     }
 
     /// Commits.

@@ -1,7 +1,7 @@
 //! Holds: by an operator, or by a breaker. While a run is held no attempt begins anywhere.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, apply, load};
+use super::operations::{Actor, Loaded, Lock, apply, load};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, Run};
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Period, Rules};
@@ -109,7 +109,7 @@ impl Ledger {
                 after = row.count(1)?;
                 let key = OperationKey::parse(&row.text(0)?)
                     .map_err(|error| LedgerError::corrupt(error.to_string()))?;
-                let mut loaded = load(&mut tx, &key, "for update", "").await?;
+                let mut loaded = load(&mut tx, &key, Lock::Operation).await?;
                 let change =
                     apply(&mut tx, &mut loaded, &Event::Cancelled, rules, actor, None).await?;
                 suppressed += u64::from(change.from != change.to);

@@ -4,7 +4,7 @@ use super::attempts::{close_attempt, mark_overdue};
 use super::content::drop_content;
 use super::database::{Tx, values};
 use super::restore::insert_unrecorded;
-use super::runs::{Run, run_in};
+use super::runs::{self, Run};
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{
     Change, Event, Failure, FailureClass, Moment, Note, Operation, OperationKey, Outcome, Rules,
@@ -64,7 +64,7 @@ impl Ledger {
     /// [`LedgerError::NoSuchOperation`], or any error of an unreachable database.
     pub async fn operation(&self, key: &OperationKey) -> Result<Answer, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
-        let loaded = load(&mut tx, key, "", "").await?;
+        let loaded = load(&mut tx, key, Lock::None).await?;
         Ok(loaded.into_answer())
     }
 
@@ -84,7 +84,7 @@ impl Ledger {
         as_of: Option<Timestamp>,
     ) -> Result<Recorded, LedgerError> {
         let mut tx = self.db.begin().await?;
-        let mut loaded = load(&mut tx, key, "for update", "").await?;
+        let mut loaded = load(&mut tx, key, Lock::Operation).await?;
         let change = apply(&mut tx, &mut loaded, event, rules, actor, as_of).await?;
         tx.commit().await?;
         Ok(Recorded { answer: loaded.into_answer(), change })
@@ -97,23 +97,51 @@ impl Loaded {
     }
 }
 
-/// Loads `key`, locking its row with `lock` and its run's with `run_lock`, and then reads the clock.
+/// What [`load`] locks, the operation before its run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Lock {
+    /// Nothing: it only reads.
+    None,
+    /// The operation.
+    Operation,
+    /// The operation, and its run against a hold.
+    OperationAndRun,
+}
+
+impl Lock {
+    const fn clause(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Operation => "for update of o",
+            Self::OperationAndRun => "for update of o for share of r",
+        }
+    }
+}
+
+/// Loads `key` and its run under `lock`, and reads the clock after the lock is taken, all in one
+/// statement: it is asked several times for every message.
 pub(super) async fn load(
     tx: &mut Tx,
     key: &OperationKey,
-    lock: &str,
-    run_lock: &str,
+    lock: Lock,
 ) -> Result<Loaded, LedgerError> {
     let text = key.to_string();
+    let sql = format!(
+        "select {}, o.machine from @operations o \
+         join @runs r on r.campaign = o.campaign and r.period = o.period where o.key = $1",
+        runs::COLUMNS
+            .split(", ")
+            .map(|column| format!("r.{column}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
     let row = tx
-        .locked("select machine from @operations where key = $1", lock, values![text.as_str()])
+        .locked_then_now(&sql, lock.clause(), values![text.as_str()])
         .await?
         .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
-    let operation = serde_json::from_str(&row.text(0)?)?;
-    let run = run_in(tx, key.campaign(), key.period(), run_lock)
-        .await?
-        .ok_or_else(|| LedgerError::corrupt(format!("{text} has no run")))?;
-    let moment = run.moment(tx.now().await?);
+    let run = Run::read(&row)?;
+    let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
+    let moment = run.moment(row.time(runs::COLUMN_COUNT + 1)?);
     Ok(Loaded { key: text, operation, run, moment })
 }
 

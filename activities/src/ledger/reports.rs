@@ -2,11 +2,13 @@
 //! whenever they are read, so that a later verdict shows.
 
 use super::database::{Row, Tx, values};
+use super::replay::Kept;
 use super::runs::{Run, RunState, no_such_run, run_in};
 use super::{Ledger, LedgerError};
-use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
+use digest_workflows::operation::{FailureClass, Moment, Operation, OperationKey, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// At most this many missing keys are named.
 const MISSING_MAX: u32 = 100;
@@ -98,7 +100,13 @@ pub struct OperationLine {
     pub waits_for: String,
     /// How many attempts there were, over all generations.
     pub attempts: u32,
-    /// The newest attempt handed over, which a verdict has to name.
+    /// Of an unknown: the newest attempt handed over, which a verdict has to name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Of a dead letter: the technical code of its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What the decision core keeps.
     #[serde(skip)]
     pub operation: Operation,
 }
@@ -272,10 +280,7 @@ impl Ledger {
     ) -> Result<Listing, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
         let now = tx.now().await?;
-        // A key begins with its campaign and period, so those are a range of keys.
-        let first = period.map_or_else(|| format!("{campaign}:"), |p| format!("{campaign}:{p}:"));
-        let end = format!("{};", first.trim_end_matches(':'));
-        let after = after.filter(|after| *after > first.as_str()).unwrap_or(&first);
+        let (after, end) = range(campaign, period, after);
         let rows = tx
             .rows(
                 "select key, machine from @operations where campaign = $1 and state = $2 \
@@ -286,23 +291,62 @@ impl Ledger {
         let mut operations = Vec::new();
         for row in rows {
             let operation: Operation = serde_json::from_str(&row.text(1)?)?;
-            operations.push(OperationLine {
-                key: row.text(0)?,
-                state: operation.state,
-                class: operation.class,
-                since: operation.since,
-                waits_for: operation.waits_for(now),
-                attempts: operation.attempts,
-                operation,
-            });
+            let mut line = OperationLine::new(row.text(0)?, operation);
+            line.waits_for = line.operation.waits_for(now);
+            operations.push(line);
         }
-        let next = if operations.len() > limit as usize {
-            operations.truncate(limit as usize);
-            operations.last().map(|line| line.key.clone())
-        } else {
-            None
-        };
-        Ok(Listing { period, operations, next })
+        Ok(Listing::page(period, operations, limit))
+    }
+
+    /// The dead letters of the campaign (of `period`, or of all periods) as [`list`](Self::list)
+    /// has them, with the code of the last failure, and what a replay would do in `waits_for`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn dead_letters(
+        &self,
+        campaign: &str,
+        period: Option<Period>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Listing, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let now = tx.now().await?;
+        let (after, end) = range(campaign, period, after);
+        let rows = tx
+            .rows(
+                "select o.key, o.machine, o.period, d.code, \
+                 cast(case when m.key is null then 0 else 1 end as bigint), \
+                 cast(case when r.key is null then 0 else 1 end as bigint) from @operations o \
+                 left join @dead_letters d on d.key = o.key and d.replayed_at is null \
+                 left join @messages m on m.key = o.key \
+                 left join @digest_rows r on r.key = o.key \
+                 where o.campaign = $1 and o.state = 'dead' and o.key > $2 and o.key < $3 \
+                 order by o.key limit $4",
+                values![campaign, after, end, u64::from(limit) + 1],
+            )
+            .await?;
+        let mut moments: BTreeMap<String, Moment> = BTreeMap::new();
+        let mut operations = Vec::new();
+        for row in rows {
+            let of = row.text(2)?;
+            let moment = match moments.get(&of) {
+                Some(moment) => *moment,
+                None => {
+                    let parsed = Period::parse(&of)
+                        .map_err(|error| LedgerError::corrupt(error.to_string()))?;
+                    let run = run_in(&mut tx, campaign, parsed, "").await?;
+                    let run = run.ok_or_else(|| no_such_run(campaign, parsed))?;
+                    *moments.entry(of).or_insert(run.moment(now))
+                }
+            };
+            let mut line = OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
+            line.code = row.maybe_text(3)?;
+            let kept = Kept::of(row.int(4)? > 0, row.int(5)? > 0);
+            line.waits_for = kept.on_replay(&line.operation, &moment);
+            operations.push(line);
+        }
+        Ok(Listing::page(period, operations, limit))
     }
 
     /// One operation with its attempts and its timeline.
@@ -364,6 +408,46 @@ impl Ledger {
             })
             .collect()
     }
+}
+
+impl OperationLine {
+    fn new(key: String, operation: Operation) -> Self {
+        let attempt = (operation.state == State::Unknown).then_some(operation.newest_handed_over);
+        Self {
+            key,
+            state: operation.state,
+            class: operation.class,
+            since: operation.since,
+            waits_for: String::new(),
+            attempts: operation.attempts,
+            attempt,
+            code: None,
+            operation,
+        }
+    }
+}
+
+impl Listing {
+    /// The page of the first `limit` of `operations`, which has one more where another page follows.
+    fn page(period: Option<Period>, mut operations: Vec<OperationLine>, limit: u32) -> Self {
+        let more = operations.len() > limit as usize;
+        operations.truncate(limit as usize);
+        let next = operations.last().filter(|_| more).map(|line| line.key.clone());
+        Self { period, operations, next }
+    }
+}
+
+/// The keys of a campaign, or of one of its periods, that come after `after`: all between the two. A
+/// key begins with its campaign and period, so those are a range of keys.
+pub(super) fn range(
+    campaign: &str,
+    period: Option<Period>,
+    after: Option<&str>,
+) -> (String, String) {
+    let first = period.map_or_else(|| format!("{campaign}:"), |p| format!("{campaign}:{p}:"));
+    let end = format!("{};", first.trim_end_matches(':'));
+    let after = after.filter(|after| *after > first.as_str()).map_or(first, str::to_owned);
+    (after, end)
 }
 
 const TRANSITION: &str = "at, event, from_state, to_state, decided_by, reason, note";

@@ -2,7 +2,7 @@
 //! on once `digestd setup --after-restore` has told it what the engine has seen go further.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, apply, load};
+use super::operations::{Actor, Loaded, Lock, apply, load};
 use super::runs::run_in;
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{Event, Operation, OperationKey, Period, Rules, State};
@@ -78,10 +78,10 @@ impl Ledger {
         actor: Actor<'_>,
     ) -> Result<bool, LedgerError> {
         let mut tx = self.db.begin().await?;
-        let mut loaded = match load(&mut tx, key, "for update", "").await {
+        let mut loaded = match load(&mut tx, key, Lock::Operation).await {
             Err(LedgerError::NoSuchOperation(_)) => {
                 adopt(&mut tx, key).await?;
-                load(&mut tx, key, "for update", "").await?
+                load(&mut tx, key, Lock::Operation).await?
             }
             loaded => loaded?,
         };

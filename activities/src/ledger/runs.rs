@@ -106,9 +106,12 @@ pub struct Run {
     pub missed_because: Option<String>,
 }
 
+/// The columns that [`Run::read`] reads, which come first in a row.
 pub(super) const COLUMNS: &str = "campaign, period, state, tick, selected_at, period_start, \
      period_end, useful_until, expected, freeze_after, selected, unkeyed, held_since, \
      held_because, held_ms, resumed_at, cancelled_at, seen, reason";
+/// How many they are.
+pub(super) const COLUMN_COUNT: usize = 19;
 
 impl Run {
     /// The run's facts at `now`, as the decision core needs them.

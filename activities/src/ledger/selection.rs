@@ -1,11 +1,12 @@
 //! The selection: frozen once per run, page by page, resumable; then enqueued page by page.
 
 use super::content::FrozenData;
-use super::database::values;
+use super::database::{Tx, Value, values};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
 use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
+use std::collections::HashSet;
 
 /// One selected customer.
 #[derive(Clone, Debug)]
@@ -85,37 +86,38 @@ impl Ledger {
         if run.state != RunState::Freezing || run.freeze_after.as_deref() != after {
             return Ok(());
         }
+        // After a restore, an operation may be there before its selection; it stays as it is.
+        let there = among(&mut tx, &page.selected).await?;
+        let operation = Operation::selected(now);
+        let machine = serde_json::to_string(&operation)?;
         let mut position = run.selected;
+        let (mut operations, mut rows) = (Vec::new(), Vec::new());
         for selected in &page.selected {
-            let operation = Operation::selected(now);
-            // After a restore, an operation may be there before its selection; it stays as it is.
-            let inserted = tx
-                .execute(
-                    "insert into @operations (key, campaign, period, position, customer, state, \
-                     since, machine, frozen_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7) \
-                     on conflict (key) do nothing",
-                    values![
-                        selected.key.to_string(),
-                        campaign,
-                        period_text.as_str(),
-                        position + 1,
-                        selected.key.customer_id(),
-                        operation.state.name(),
-                        now,
-                        serde_json::to_string(&operation)?,
-                    ],
-                )
-                .await?;
-            if inserted == 0 {
+            let key = selected.key.to_string();
+            if there.contains(&key) {
                 continue;
             }
             position += 1;
-            tx.execute(
-                "insert into @digest_rows (key, data) values ($1, $2)",
-                values![selected.key.to_string(), serde_json::to_string(&selected.data)?],
-            )
-            .await?;
+            rows.push(values![key.as_str(), serde_json::to_string(&selected.data)?].to_vec());
+            operations.push(
+                values![
+                    key,
+                    campaign,
+                    period_text.as_str(),
+                    position,
+                    selected.key.customer_id(),
+                    operation.state.name(),
+                    now,
+                    machine.as_str(),
+                    now,
+                ]
+                .to_vec(),
+            );
         }
+        let columns = "@operations (key, campaign, period, position, customer, state, since, \
+                       machine, frozen_at)";
+        tx.insert_all(columns, &operations).await?;
+        tx.insert_all("@digest_rows (key, data)", &rows).await?;
         for (customer, kind) in &page.faults {
             tx.execute(
                 "insert into @selection_faults (campaign, period, customer, kind, at) \
@@ -260,4 +262,16 @@ impl Ledger {
             counter: counter.map_or(Ok(0), |row| row.int(0))?,
         })
     }
+}
+
+/// Which of these the ledger has already.
+async fn among(tx: &mut Tx, selected: &[Selected]) -> Result<HashSet<String>, LedgerError> {
+    if selected.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let places: Vec<String> = (1..=selected.len()).map(|place| format!("${place}")).collect();
+    let sql = format!("select key from @operations where key in ({})", places.join(", "));
+    let keys: Vec<Value> =
+        selected.iter().map(|selected| Value::from(selected.key.to_string())).collect();
+    tx.rows(&sql, &keys).await?.iter().map(|row| row.text(0)).collect()
 }

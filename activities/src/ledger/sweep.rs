@@ -45,4 +45,31 @@ impl Ledger {
             })
             .collect()
     }
+    /// Which of `keys` were settled at least `grace` ago, so that an open workflow of theirs has
+    /// missed it.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn settled(
+        &self,
+        keys: &[OperationKey],
+        grace: SignedDuration,
+    ) -> Result<Vec<OperationKey>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let before = tx.now().await? - grace;
+        let mut settled = Vec::new();
+        for key in keys {
+            let row = tx
+                .row(
+                    "select key from @operations where key = $1 and since <= $2 \
+                     and state in ('cleaned', 'suppressed', 'dead', 'expired')",
+                    values![key.to_string(), before],
+                )
+                .await?;
+            if row.is_some() {
+                settled.push(key.clone());
+            }
+        }
+        Ok(settled)
+    }
 }

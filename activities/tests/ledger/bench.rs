@@ -142,6 +142,18 @@ impl Raw {
         self.execute(begin).await;
     }
 
+    /// Waits for a transaction on `key` that nobody hears of any more to end: whoever sent its
+    /// commit held the lock.
+    pub(crate) async fn settle(&mut self, key: &OperationKey) {
+        let lock = match self {
+            Self::Sqlite(_) => "begin immediate; commit".to_owned(),
+            Self::Postgres(_) => {
+                format!("begin; select 1 from @operations where key = '{key}' for update; commit")
+            }
+        };
+        self.execute(&lock).await;
+    }
+
     /// Each row as a list of texts; null is the empty text.
     pub(crate) async fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
         fn texts<'r, R: Row>(row: &'r R) -> Vec<String>

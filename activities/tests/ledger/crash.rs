@@ -25,8 +25,8 @@ async fn a_transition_that_is_dropped_anywhere_is_whole_or_absent(place: Place) 
             Ok(answer) => drop(answer.unwrap()),
             Err(_) => dropped += 1,
         }
-        // What was dropped is rolled back, or was already committed, once the connections are gone.
-        ledger.close().await;
+        drop(ledger);
+        bench.raw.settle(&key).await;
         let op = check(&mut bench.raw, &key).await;
         if op.state == State::Selected {
             assert!(matches!(bench.begin(&key, NOTHING).await, BeginAnswer::Begun(_)));
@@ -44,7 +44,8 @@ async fn a_transition_that_is_dropped_anywhere_is_whole_or_absent(place: Place) 
             }
             Err(_) => dropped += 1,
         }
-        ledger.close().await;
+        drop(ledger);
+        bench.raw.settle(&key).await;
         check(&mut bench.raw, &key).await;
         bench.record(&key, event).await;
         assert_eq!(check(&mut bench.raw, &key).await.state, State::Dead);

@@ -4,6 +4,7 @@ use super::bench::{Bench, CAMPAIGN, NOTHING, Place, TEST, on_both, refused, tick
 use digest_activities::ledger::{LedgerError, RunState};
 use digest_workflows::operation::{Event, Failure, FailureClass, Outcome, Period, Rules, State};
 use jiff::SignedDuration;
+use std::time::{Duration, Instant};
 
 on_both!(
     a_hold_may_come_before_the_run_and_stays_for_its_first_reason,
@@ -187,21 +188,37 @@ async fn unknowns_in_a_row_hold_the_run(place: Place) {
 }
 
 async fn breakers_count_what_is_recorded_at_the_same_time(place: Place) {
-    let bench = place.bench(3).await;
-    let mut tasks = Vec::new();
-    for customer in 1..=3 {
-        let key = bench.key(customer);
-        let attempt = bench.begun(&key, NOTHING).await;
-        let ledger = place.connect().await;
-        tasks.push(tokio::spawn(async move {
-            let event = Event::Overdue { attempt, random: 0.0 };
-            ledger.record(&key, &event, &rules(), TEST, None).await.unwrap();
-        }));
+    let mut bench = place.bench(15).await;
+    let ledgers = [place.connect().await, place.connect().await, place.connect().await];
+    let (mut barrier, is_sqlite) = (place.raw().await, place.is_sqlite());
+    for round in 0..5 {
+        let mut attempts = Vec::new();
+        for n in 1..=3 {
+            let key = bench.key(round * 3 + n);
+            attempts.push((key.clone(), bench.begun(&key, NOTHING).await));
+        }
+        // All three wait here in the middle of their transactions, and go on together.
+        let close = "begin; lock table @decisions in exclusive mode";
+        barrier.execute(if is_sqlite { "begin immediate" } else { close }).await;
+        let records = attempts.into_iter().zip(ledgers.clone()).map(|((key, attempt), ledger)| {
+            tokio::spawn(async move {
+                let event = Event::Overdue { attempt, random: 0.0 };
+                ledger.record(&key, &event, &rules(), TEST, None).await.unwrap();
+            })
+        });
+        let records: Vec<_> = records.collect();
+        let waiting = "pg_locks where not granted and relation = 'digestd.decisions'::regclass";
+        let deadline = Instant::now() + Duration::from_secs(8);
+        while !is_sqlite && bench.raw.count(waiting).await < 3 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        barrier.execute("commit").await;
+        for record in records {
+            record.await.unwrap();
+        }
+        assert!(bench.resume().await, "round {round} was not held");
+        tick(&bench.ledger).await;
     }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert!(bench.run().await.held_since.is_some());
 }
 
 async fn resume_says_what_would_end_stale(place: Place) {

@@ -54,6 +54,8 @@ fn act() -> impl Strategy<Value = Act> {
         Event::TooLate,
         Event::TimePassed,
         Event::Cancelled,
+        Event::ContentGone,
+        Event::Refrozen,
         Event::Replayed,
         Event::CleanedUp,
         Event::CleanupFailed { random: 0.3 },

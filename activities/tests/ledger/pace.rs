@@ -25,7 +25,7 @@ async fn no_second_holds_more_slots_than_the_rate(place: Place) {
                 let (now, reserved) = ledger.reserve("sandbox", RATE, count).await.unwrap();
                 assert_eq!(reserved.len(), count as usize);
                 assert!(reserved.iter().all(|slot| slot.at() >= now));
-                slots.extend(reserved.iter().map(|slot| slot.at()));
+                slots.extend(reserved.iter().map(digest_activities::ledger::Slot::at));
             }
             slots
         })

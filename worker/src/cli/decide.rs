@@ -2,7 +2,7 @@
 
 use super::values::{Decision, key};
 use clap::{ArgGroup, Args};
-use digest_workflows::operation::{OperationKey, Period};
+use digest_workflows::operation::{OperationKey, Period, Verdict};
 use std::path::PathBuf;
 
 /// Settle messages whose delivery is unknown
@@ -47,13 +47,13 @@ pub struct VerdictArgs {
 }
 
 impl VerdictArgs {
-    /// The verdict as it is written everywhere: `delivered`, `not_delivered` or `abandon`.
+    /// What is said.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub const fn verdict(&self) -> Verdict {
         match self {
-            Self { delivered: true, .. } => "delivered",
-            Self { not_delivered: true, .. } => "not_delivered",
-            _ => "abandon",
+            Self { delivered: true, .. } => Verdict::Delivered,
+            Self { not_delivered: true, .. } => Verdict::NotDelivered,
+            _ => Verdict::Abandon,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Example:\n  digestd demo --customers 200 --exit")]
 pub struct DemoArgs {
     /// How many customers get a message
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub customers: u32,
     /// End after the run's report instead of staying up for a look around
     #[arg(long)]

@@ -83,7 +83,7 @@ pub struct DeadLettersArgs {
 /// Which operations are listed.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The ISO week, such as 2026-W42; the latest run if left out
+    /// The ISO week, such as 2026-W42; every period if left out
     #[arg(long, value_name = "P")]
     pub period: Option<Period>,
     /// Go on after this key, as the JSON's "next" says

@@ -46,7 +46,10 @@ pub(super) fn words(text: &str) -> Result<String, String> {
 }
 
 /// An operation key, or the `Message-ID` of its mail.
-pub(super) fn key(text: &str) -> Result<OperationKey, KeyError> {
+///
+/// # Errors
+/// [`KeyError`] when it is neither.
+pub fn key(text: &str) -> Result<OperationKey, KeyError> {
     OperationKey::parse(text)
         .or_else(|error| OperationKey::from_message_id(text).map_err(|_| error))
 }

@@ -49,6 +49,10 @@ pub async fn run(config: Config, args: RunArgs) -> anyhow::Result<Exit> {
         already_ran(&ledger, &campaign, args.period).await?;
         return Ok(Exit::AlreadyHappened);
     }
+    // What would fail the freeze, or every message, is told here, before anything starts.
+    config.check(&secrets, Timestamp::now())?;
+    assemble::templates(&config, &secrets)?;
+    assemble::source(&config, &secrets)?.check().await?;
     let client = assemble::engine(&config, true).await?;
     let started = start(&client, &config, args.period).await?;
     let id = digest_workflows::run_id(&campaign, args.period);

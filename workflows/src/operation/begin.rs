@@ -129,6 +129,9 @@ impl Operation {
         self.newest_handed_over = self.attempts;
         self.doubts_ever += 1;
         self.first_intent_at.get_or_insert(moment.now);
+        // The request may arrive until the lease ends, and be remembered from then on.
+        let remembered = intent.contract.replay.window().map(|window| lease_ends + window);
+        self.remembered_until = self.remembered_until.max(remembered);
         self.retry_at = None;
         // A replay leaves the operation unknown: only evidence for every attempt ends a doubt.
         if self.state != State::Unknown && self.state != State::Sending {

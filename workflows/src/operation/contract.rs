@@ -43,6 +43,17 @@ pub enum Replay {
 }
 
 impl Replay {
+    /// How long the provider remembers a key after a request with it; `None` if it does not.
+    #[must_use]
+    pub const fn window(self) -> Option<SignedDuration> {
+        match self {
+            Self::None => None,
+            Self::ReturnsOriginal { window, .. } | Self::RejectsDuplicate { window, .. } => {
+                Some(window)
+            }
+        }
+    }
+
     /// How long after the first intent the same request may go again; `None` if never.
     #[must_use]
     pub fn usable_for(self) -> Option<SignedDuration> {

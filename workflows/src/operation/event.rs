@@ -101,6 +101,10 @@ pub enum Event {
     TimePassed,
     /// The run was cancelled.
     Cancelled,
+    /// The frozen bytes are gone while an attempt is in doubt, so they can't be repeated.
+    ContentGone,
+    /// The message of a dead letter is rendered anew; its replay follows in the same transaction.
+    Refrozen,
     /// A dead letter is replayed.
     Replayed,
     /// The ledger was restored from a backup, and the engine has seen the operation go further: an
@@ -197,6 +201,8 @@ impl Event {
             Self::TooLate => "too_late",
             Self::TimePassed => "time_passed",
             Self::Cancelled => "cancelled",
+            Self::ContentGone => "content_gone",
+            Self::Refrozen => "refrozen",
             Self::Replayed => "replayed",
             Self::Restored { .. } => "restored",
             Self::CleanedUp => "cleaned_up",

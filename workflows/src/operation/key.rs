@@ -5,7 +5,7 @@
 
 use super::period::Period;
 use serde::{Deserialize, Serialize};
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 /// An encoded key above this many bytes is refused.
 pub const KEY_BYTES_MAX: usize = 250;
@@ -174,8 +174,7 @@ fn encode(id: &str) -> String {
         if is_plain(byte) {
             encoded.push(char::from(byte));
         } else {
-            // Writing to a string cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
+            encoded.push_str(&format!("%{byte:02X}"));
         }
     }
     encoded

@@ -228,6 +228,9 @@ pub struct Operation {
     /// The first intent with the present bytes; replay windows count from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_intent_at: Option<Timestamp>,
+    /// Until when a provider may remember the key together with the present bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remembered_until: Option<Timestamp>,
     /// When the generation's first attempt was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<Began>,
@@ -281,6 +284,7 @@ impl Operation {
             doubts_ever: 0,
             doubts: Vec::new(),
             first_intent_at: None,
+            remembered_until: None,
             began: None,
             failures: BTreeMap::new(),
             retry_at: None,

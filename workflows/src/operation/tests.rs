@@ -391,6 +391,81 @@ fn after_a_restore_nothing_is_sent_again_without_evidence() {
 }
 
 #[test]
+fn a_dead_letter_that_was_accepted_after_all_is_never_replayed() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    assert_eq!(bench.op.may_replay(&moment(2)), Ok(()));
+    bench.accepted(1, 3);
+    assert_eq!((bench.op.state, bench.op.contradicted), (State::Dead, true));
+    assert_eq!(bench.op.may_replay(&moment(4)), Err(CannotReplay::NotProvenNotSent));
+    assert_eq!(bench.apply(Event::Replayed, 4).note, Some(Note::DoesNotApply));
+}
+
+#[test]
+fn a_replay_that_could_not_send_is_refused() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    let over = 5 * 86_400;
+    assert_eq!(bench.op.may_replay(&moment(over)), Err(CannotReplay::TooLate(at(over))));
+    let cancelled = Moment { cancelled: true, ..moment(2) };
+    assert_eq!(bench.op.may_replay(&cancelled), Err(CannotReplay::Cancelled));
+    assert_eq!(bench.apply(Event::Unwanted, 2).note, None);
+    assert_eq!(bench.op.may_replay(&moment(3)), Err(CannotReplay::Unwanted));
+    assert_eq!(bench.apply(Event::Replayed, 3).to, State::Dead);
+}
+
+#[test]
+fn a_replay_that_was_not_tried_yet_can_be_cancelled() {
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.apply(Event::Cancelled, 1);
+    assert_eq!(bench.op.state, State::Sending, "what is being sent keeps its course");
+    bench.refused(1, FailureClass::Rejected, 1);
+    bench.apply(Event::Replayed, 2);
+    bench.apply(Event::Cancelled, 3);
+    assert_eq!(bench.op.state, State::Suppressed);
+}
+
+#[test]
+fn a_message_is_rendered_anew_only_when_the_provider_has_forgotten_the_key() {
+    let mut bench = Bench::new();
+    bench.begin(REPLAY, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    let until = LEASE + 24 * 3_600;
+    assert_eq!(bench.op.may_refreeze(&moment(until - 1)), Err(CannotReplay::Remembered(at(until))));
+    let before = bench.op.clone();
+    assert_eq!(bench.apply(Event::Refrozen, until - 1).note, Some(Note::DoesNotApply));
+    assert_eq!(bench.op, before);
+    assert_eq!(bench.apply(Event::Refrozen, until).note, None);
+    assert_eq!((bench.op.state, bench.op.first_intent_at), (State::Dead, None));
+    bench.apply(Event::Replayed, until);
+    bench.begin(REPLAY, until).unwrap();
+    assert_eq!(bench.op.first_intent_at, Some(at(until)), "the window of the new bytes");
+
+    let mut bench = Bench::new();
+    bench.begin(Contract::NONE, 0).unwrap();
+    bench.refused(1, FailureClass::Rejected, 1);
+    assert_eq!(bench.op.may_refreeze(&moment(2)), Ok(()));
+    let mut bench = Bench::unknown(Contract::NONE);
+    assert_eq!(bench.op.may_refreeze(&moment(2)), Err(CannotReplay::NotDead(State::Unknown)));
+    assert_eq!(bench.apply(Event::Refrozen, 2).note, Some(Note::DoesNotApply));
+}
+
+#[test]
+fn a_doubt_whose_bytes_are_gone_is_not_repeated() {
+    let mut bench = Bench::unknown(REPLAY);
+    bench.apply(Event::ContentGone, 60);
+    assert_eq!(bench.op.replayable_until(), None);
+    assert_eq!(bench.begin(REPLAY, 61), Err(CannotBegin::InDoubt));
+    for hours in 1..400 {
+        let step = bench.op.next(&bench.rules, at(hours * 3_600));
+        assert!(!matches!(step, Step::Deliver { .. }), "{step:?}");
+    }
+}
+
+#[test]
 fn an_expired_operation_stays_expired() {
     let mut bench = Bench::unknown(Contract::NONE);
     bench.judged(Verdict::Abandon, 1, 5);
@@ -401,6 +476,8 @@ fn an_expired_operation_stays_expired() {
     assert_eq!((bench.op.state, bench.op.contradicted), (State::Expired, true));
 
     let mut bench = Bench::unknown(Contract::NONE);
+    bench.apply(Event::TimePassed, SETTLED);
+    assert_eq!(bench.op.next(&bench.rules, at(14 * 86_400)), Step::Reconcile);
     bench.apply(Event::TimePassed, 14 * 86_400);
     assert_eq!(bench.op.state, State::Expired);
 }

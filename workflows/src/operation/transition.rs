@@ -56,6 +56,8 @@ impl Turn<'_> {
             Event::TooLate => self.too_late(),
             Event::TimePassed => self.time_passed(),
             Event::Cancelled => self.cancelled(),
+            Event::ContentGone => self.content_gone(),
+            Event::Refrozen => self.refrozen(),
             Event::Replayed => self.replayed(),
             Event::Restored { attempts } => self.restored(*attempts),
             Event::CleanedUp => self.cleaned_up(),
@@ -255,10 +257,18 @@ impl Turn<'_> {
     }
 
     fn unwanted(&mut self) -> Option<Note> {
-        if !self.is_open() {
+        let dead = self.op.state == State::Dead;
+        if !self.is_open() && !dead {
             return Some(Note::DoesNotApply);
         }
+        if self.op.unwanted {
+            return Some(Note::AlreadyRecorded);
+        }
         self.op.unwanted = true;
+        if dead {
+            // Never replayed any more.
+            return None;
+        }
         if self.op.is_proven_not_sent() {
             self.end(State::Suppressed, FailureClass::Suppressed);
             return None;
@@ -295,7 +305,8 @@ impl Turn<'_> {
     }
 
     fn cancelled(&mut self) -> Option<Note> {
-        let waits = matches!(self.op.state, State::Selected | State::Retrying);
+        // A replayed dead letter is sending before its first attempt.
+        let waits = matches!(self.op.state, State::Selected | State::Retrying | State::Sending);
         if !waits || !self.op.is_proven_not_sent() {
             return Some(Note::DoesNotApply);
         }
@@ -303,11 +314,26 @@ impl Turn<'_> {
         None
     }
 
+    fn content_gone(&mut self) -> Option<Note> {
+        if self.op.state != State::Unknown {
+            return Some(Note::DoesNotApply);
+        }
+        self.op.replay_over = true;
+        None
+    }
+
+    fn refrozen(&mut self) -> Option<Note> {
+        if self.op.may_refreeze(self.moment).is_err() {
+            return Some(Note::DoesNotApply);
+        }
+        // Windows count from the first intent with the present bytes, and these are new.
+        self.op.first_intent_at = None;
+        self.op.remembered_until = None;
+        None
+    }
+
     fn replayed(&mut self) -> Option<Note> {
-        let replayable = self.op.state == State::Dead
-            && self.op.is_proven_not_sent()
-            && self.op.class != Some(FailureClass::Stale);
-        if !replayable {
+        if self.op.may_replay(self.moment).is_err() {
             return Some(Note::DoesNotApply);
         }
         self.open_generation();

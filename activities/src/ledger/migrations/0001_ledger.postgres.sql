@@ -65,7 +65,7 @@ create index operations_open on operations (campaign, period, position)
     where at_rest = 0;
 
 create table attempts (
-    key          text not null,
+    key          text collate "C" not null,
     number       bigint not null,           -- running number over all generations
     campaign     text not null,
     period       text not null,
@@ -89,19 +89,19 @@ create table attempts (
 create index attempts_decided on attempts (campaign, period, decided_at);
 
 create table digest_rows (
-    key  text primary key,
+    key  text collate "C" primary key,
     data text not null                       -- the customer's columns and rows, frozen
 );
 
 create table messages (
-    key          text primary key,
+    key          text collate "C" primary key,
     message      text not null,
     mime         bytea not null,
     content_hash text not null
 );
 
 create table dead_letters (
-    key         text not null,
+    key         text collate "C" not null,
     generation  bigint not null,
     class       text not null,
     code        text not null,
@@ -115,7 +115,7 @@ create table decisions (
     id         bigint generated always as identity primary key,
     campaign   text not null,
     period     text not null,
-    key        text,
+    key        text collate "C",
     at         bigint not null,
     event      text not null,
     from_state text,
@@ -131,7 +131,7 @@ create index decisions_run on decisions (campaign, period, id);
 create table provider_events (
     provider text not null,
     event_id text not null,
-    key      text,
+    key      text collate "C",
     finding  text not null,
     at       bigint not null,
     told_at  bigint,
