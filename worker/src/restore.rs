@@ -1,5 +1,7 @@
-//! `digestd setup --after-restore`: tells a ledger that was restored from a backup what the engine
-//! has seen go further, so that nothing of it is sent again without evidence.
+//! A ledger that was restored from a backup. A worker that starts compares the ledger's transition
+//! counter with the highest one that any run has noted in the engine, and holds everything where the
+//! ledger has gone back. `digestd setup --after-restore` then tells the ledger what the engine has
+//! seen go further, so that nothing of it is sent again without evidence.
 //!
 //! The engine's histories hold every answer that the ledger gave, so how far an operation has come is
 //! read there: from the markers of its local activities and from its result. An operation whose
@@ -9,9 +11,10 @@
 
 use anyhow::Context;
 use digest_activities::ledger::{Actor, Ledger};
-use digest_workflows::activities::Progress;
+use digest_workflows::activities::{LedgerRef, Progress, RunPlan, Standing};
 use digest_workflows::customer::{CustomerDigest, CustomerResult};
-use digest_workflows::operation::{Operation, OperationKey, Rules, State};
+use digest_workflows::operation::{Operation, OperationKey, Period, Rules, State};
+use digest_workflows::run::RunInput;
 use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use temporalio_client::errors::WorkflowInteractionError;
@@ -140,6 +143,15 @@ fn is_further(known: Known, operation: Option<&Operation>) -> bool {
 /// Reads how far one execution has come.
 async fn read(client: &Client, id: &str, run: String) -> anyhow::Result<Known> {
     let mut known = Known::default();
+    for event in history(client, id, run).await? {
+        known.learn(event);
+    }
+    Ok(known)
+}
+
+/// Every event of one execution.
+async fn history(client: &Client, id: &str, run: String) -> anyhow::Result<Vec<HistoryEvent>> {
+    let mut events = Vec::new();
     let mut token = Vec::new();
     loop {
         let request = GetWorkflowExecutionHistoryRequest {
@@ -154,12 +166,10 @@ async fn read(client: &Client, id: &str, run: String) -> anyhow::Result<Known> {
                 .await
                 .context("the engine does not give a workflow's history")?
                 .into_inner();
-        for event in page.history.unwrap_or_default().events {
-            known.learn(event);
-        }
+        events.extend(page.history.unwrap_or_default().events);
         token = page.next_page_token;
         if token.is_empty() {
-            return Ok(known);
+            return Ok(events);
         }
     }
 }
@@ -232,4 +242,80 @@ async fn terminate(client: &Client, campaign: &str) -> anyhow::Result<u64> {
         .try_collect()
         .await?;
     Ok(ended.into_iter().filter(|ended| *ended).count() as u64)
+}
+
+/// Holds everything if any run of `campaign` has seen the ledger further than it is now; returns
+/// whether that is so. A run that the ledger does not know any more is held too, so that nobody
+/// starts it again unawares.
+///
+/// # Errors
+/// When the ledger or the engine does not answer: nothing may be sent then.
+pub async fn hold_if_gone_back(
+    ledger: &Ledger,
+    client: &Client,
+    campaign: &str,
+) -> anyhow::Result<bool> {
+    let query = format!("WorkflowType = 'DigestRun' AND DigestCampaign = '{campaign}'");
+    let executions: Vec<(String, String)> = client
+        .list_workflows(query, WorkflowListOptions::default())
+        .map(|found| found.map(|found| (found.id().to_owned(), found.run_id().to_owned())))
+        .try_collect()
+        .await
+        .context("the engine does not list the campaign's runs")?;
+    let noted: Vec<(Option<Period>, i64)> = futures::stream::iter(executions)
+        .map(|(id, run)| async move {
+            let period = id.rsplit_once(':').and_then(|(_, period)| Period::parse(period).ok());
+            let noted = Noted::of(history(client, &id, run).await?);
+            let ours = noted.ledger.as_ref() == Some(ledger.identity());
+            anyhow::Ok((period, if ours { noted.counter } else { 0 }))
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let counter = ledger.counter().await?;
+    let gone_back = noted.iter().any(|(_, noted)| *noted > counter);
+    if gone_back {
+        let periods =
+            noted.iter().filter(|(_, noted)| *noted > 0).filter_map(|(period, _)| *period);
+        for period in periods {
+            ledger.hold_gone_back(campaign, period).await?;
+        }
+    }
+    Ok(gone_back)
+}
+
+/// What one execution of a run has noted of the ledger.
+#[derive(Default)]
+struct Noted {
+    /// Which ledger that was.
+    ledger: Option<LedgerRef>,
+    /// Its highest counter.
+    counter: i64,
+}
+
+impl Noted {
+    fn of(events: Vec<HistoryEvent>) -> Self {
+        let mut noted = Self::default();
+        for event in events {
+            match event.attributes {
+                Some(Attributes::WorkflowExecutionStartedEventAttributes(started)) => {
+                    if let Some(input) = decode::<RunInput>(started.input) {
+                        noted.ledger = input.plan.map(|plan| plan.ledger);
+                        noted.counter = noted.counter.max(input.counter);
+                    }
+                }
+                Some(Attributes::MarkerRecordedEventAttributes(marker)) => {
+                    for payloads in marker.details.into_values() {
+                        if let Some(plan) = decode::<RunPlan>(Some(payloads.clone())) {
+                            noted.ledger = Some(plan.ledger);
+                        } else if let Some(standing) = decode::<Standing>(Some(payloads)) {
+                            noted.counter = noted.counter.max(standing.counter);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        noted
+    }
 }

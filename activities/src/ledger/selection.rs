@@ -6,7 +6,7 @@ use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
 use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 /// One selected customer.
 #[derive(Clone, Debug)]
@@ -86,18 +86,18 @@ impl Ledger {
         if run.state != RunState::Freezing || run.freeze_after.as_deref() != after {
             return Ok(());
         }
+        // After a restore, an operation may be there before its selection; it stays as it is.
+        let there = among(&mut tx, &page.selected).await?;
         let operation = Operation::selected(now);
         let machine = serde_json::to_string(&operation)?;
         let mut position = run.selected;
-        // After a restore, an operation may be there before its selection; it stays as it is.
-        let known = known_of(&mut tx, &page.selected).await?;
         let (mut operations, mut rows) = (Vec::new(), Vec::new());
         for selected in &page.selected {
-            if known.contains(&selected.key.to_string()) {
+            let key = selected.key.to_string();
+            if there.contains(&key) {
                 continue;
             }
             position += 1;
-            let key = selected.key.to_string();
             rows.push(values![key.as_str(), serde_json::to_string(&selected.data)?].to_vec());
             operations.push(
                 values![
@@ -264,13 +264,14 @@ impl Ledger {
     }
 }
 
-/// Which of these customers the ledger has an operation of already.
-async fn known_of(tx: &mut Tx, selected: &[Selected]) -> Result<BTreeSet<String>, LedgerError> {
+/// Which of these the ledger has already.
+async fn among(tx: &mut Tx, selected: &[Selected]) -> Result<HashSet<String>, LedgerError> {
     if selected.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(HashSet::new());
     }
-    let places: Vec<String> = (1..=selected.len()).map(|n| format!("${n}")).collect();
-    let keys: Vec<Value> = selected.iter().map(|one| Value::from(one.key.to_string())).collect();
+    let places: Vec<String> = (1..=selected.len()).map(|place| format!("${place}")).collect();
     let sql = format!("select key from @operations where key in ({})", places.join(", "));
+    let keys: Vec<Value> =
+        selected.iter().map(|selected| Value::from(selected.key.to_string())).collect();
     tx.rows(&sql, &keys).await?.iter().map(|row| row.text(0)).collect()
 }

@@ -73,7 +73,12 @@ async fn a_configuration_that_cannot_be_used_ends_with_2() {
 
     for (from, to, name, parts) in [
         ("[ledger]", "[ledgre]", "configuration", ["ledgre", "did you mean"]),
-        ("still_wanted =", "# still_wanted =", "configuration", ["still_wanted", "[source]"]),
+        (
+            "still_wanted =",
+            "# still_wanted =",
+            "configuration",
+            ["source.still_wanted: this is missing", "such as"],
+        ),
         ("id as customer_id, ", "id, ", "source", ["customer_id", "name one so with as"]),
         (
             "[campaign]",

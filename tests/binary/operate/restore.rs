@@ -1,8 +1,9 @@
 //! A ledger that was restored from a backup.
 
 use super::bench::{Shop, last_week, ready, server};
-use digest_workflows::operation::OperationKey;
+use digest_workflows::run::DigestRun;
 use std::time::{Duration, Instant};
+use temporalio_client::WorkflowQueryOptions;
 
 /// Copies the ledger, which nobody has open, to `to`.
 fn copy(shop: &Shop, from: &str, to: &str) {
@@ -41,6 +42,14 @@ async fn what_was_sent_after_the_backup_becomes_unknown_and_is_not_sent_again() 
     assert!(before >= 3, "{before}");
 
     copy(&shop, "backup.db", "ledger.db");
+    // Whoever forgets to compare it is held, even where the ledger has forgotten the whole run.
+    let worker = shop.worker();
+    shop.until("the hold", week, |s| s["state"] == "held").await;
+    shop.digestd(&format!("run --period {week}"));
+    let status = shop.until("the held selection", week, |s| s["selected"] == 3).await;
+    assert!(status["held_because"].as_str().unwrap().contains("has gone back"), "{status}");
+    drop(worker);
+    assert_eq!(accepted(&shop), before, "something was sent again");
     let said = shop.digestd("setup --after-restore");
     assert_eq!(said.code, 0, "{}{}", said.out, said.err);
     assert!(said.out.contains("epoch is 2"), "{}", said.out);
@@ -52,7 +61,30 @@ async fn what_was_sent_after_the_backup_becomes_unknown_and_is_not_sent_again() 
         again.out
     );
 
-    // The run is made again: its selection finds the operations there.
+    let _worker = shop.worker();
+    let going = |s: &serde_json::Value| s["state"] == "dispatching";
+    let status = shop.until("the run under the new epoch", week, going).await;
+    assert_eq!((&status["selected"], &status["unknown"]), (&3.into(), &3.into()));
+    assert_eq!(accepted(&shop), before, "something was sent again");
+}
+
+#[tokio::test]
+async fn a_run_that_the_backup_does_not_know_is_made_again_around_what_was_sent() {
+    let Some(server) = server(true).await else { return };
+    let shop = ready(&server, 3).await;
+    shop.edit("[http]", "[sandbox]\nlog = \"accepted.log\"\n\n[http]");
+    let week = last_week();
+    checkpoint(&shop).await;
+    copy(&shop, "ledger.db", "backup.db");
+    let worker = shop.worker();
+    shop.digestd(&format!("run --period {week}"));
+    shop.until("the end of the run", week, |s| s["state"] == "closed").await;
+    drop(worker);
+    let before = accepted(&shop);
+    copy(&shop, "backup.db", "ledger.db");
+    let said = shop.digestd("setup --after-restore");
+    assert!(said.out.contains("3 operations compared with the engine, 3 of them"), "{}", said.out);
+
     let _worker = shop.worker();
     shop.sql("insert into customers values (4, 'c4@shop.example', 'Customer 4', 1)").await;
     shop.sql("insert into items values (4, 'Tea')").await;
@@ -72,12 +104,29 @@ async fn a_ledger_that_went_back_holds_its_runs_until_it_is_compared() {
     let worker = shop.worker();
     shop.digestd(&format!("run --period {week}"));
     shop.until("the first delivery", week, |s| s["sent"] != 0 && s["selected"] == 4).await;
+    let client = server.client("a test").await.unwrap();
+    let teller = digestd::tell::Teller { client: client.clone(), campaign: "digest".to_owned() };
+    let run = client.get_workflow_handle::<DigestRun>(digest_workflows::run_id("digest", week));
+    let begun = Instant::now();
+    loop {
+        teller.run(week).await.unwrap();
+        let options = WorkflowQueryOptions::default();
+        let answer = run.query(DigestRun::status, (), options).await.unwrap();
+        if answer.standing.is_some_and(|standing| standing.counter > 0) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "the run never noted the counter");
+    }
     drop(worker);
     checkpoint(&shop).await;
     // The same ledger without what was decided since the selection.
     use sqlx::Connection as _;
     let mut ledger = sqlx::SqliteConnection::connect(&shop.ledger_url()).await.unwrap();
-    let key = OperationKey::new("digest", week, "1").unwrap().to_string();
+    let (key,): (String,) =
+        sqlx::query_as("select key from digestd_operations where state in ('sent', 'cleaned')")
+            .fetch_one(&mut ledger)
+            .await
+            .unwrap();
     let machine: (String, i64) = sqlx::query_as(
         "select machine, frozen_at from digestd_operations where state = 'selected'",
     )
@@ -110,8 +159,6 @@ async fn a_ledger_that_went_back_holds_its_runs_until_it_is_compared() {
     // The sweep starts what is open under the new epoch.
     shop.edit("rate_per_second = 0.2", "rate_per_second = 500");
     let _worker = shop.worker();
-    let client = server.client("a test").await.unwrap();
-    let teller = digestd::tell::Teller { client, campaign: "digest".to_owned() };
     let begun = Instant::now();
     while !teller.run(week).await.unwrap() {
         assert!(begun.elapsed() < Duration::from_secs(30), "the run was not started again");

@@ -1,7 +1,7 @@
 //! `digestd hold`, `resume` and `cancel`: decided in the ledger, where they count at once; the
 //! engine's workflows are told afterwards, and find out by themselves where the engine is away.
 
-use crate::ask;
+use crate::ask::confirm;
 use crate::assemble;
 use crate::cli::Exit;
 use crate::cli::decide::{CancelArgs, HoldArgs, ResumeArgs};
@@ -64,7 +64,8 @@ pub(super) async fn resume(config: Config, args: ResumeArgs) -> anyhow::Result<E
          as dead letters of class stale, which cannot be replayed; the others go on.",
         run.held_because.unwrap_or_default()
     );
-    if !ask::agreed(&question, args.yes)? {
+    output::say(&question)?;
+    if !confirm("Go on?", args.yes, false)? {
         return not_agreed();
     }
     let by = args.decision.who();
@@ -104,7 +105,8 @@ pub(super) async fn cancel(config: Config, args: CancelArgs) -> anyhow::Result<E
         "Cancelling {id} suppresses {count} messages that are certainly not sent yet{more}: they \
          never will be. What is being sent or is unknown keeps its course."
     );
-    if !ask::agreed(&question, args.yes)? {
+    output::say(&question)?;
+    if !confirm("Go on?", args.yes, false)? {
         return not_agreed();
     }
     let by = args.decision.who();
