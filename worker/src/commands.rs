@@ -41,7 +41,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Setup(args) => setup::run(config()?, args).await,
         Command::Preview(args) => preview::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,
-        Command::Schedule(args) => schedule::run(config()?, args).await,
+        Command::Schedule(args) => Box::pin(schedule::run(config()?, args)).await,
         Command::Run(args) => run::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,

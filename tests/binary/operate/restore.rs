@@ -2,6 +2,7 @@
 
 use super::bench::{Shop, last_week, ready, server};
 use digest_workflows::run::DigestRun;
+use sqlx::Connection as _;
 use std::time::{Duration, Instant};
 use temporalio_client::WorkflowQueryOptions;
 
@@ -15,7 +16,6 @@ fn copy(shop: &Shop, from: &str, to: &str) {
 
 /// Makes the ledger's file whole.
 async fn checkpoint(shop: &Shop) {
-    use sqlx::Connection as _;
     let mut ledger = sqlx::SqliteConnection::connect(&shop.ledger_url()).await.unwrap();
     sqlx::query("pragma wal_checkpoint(truncate)").execute(&mut ledger).await.unwrap();
     ledger.close().await.unwrap();
@@ -120,7 +120,6 @@ async fn a_ledger_that_went_back_holds_its_runs_until_it_is_compared() {
     drop(worker);
     checkpoint(&shop).await;
     // The same ledger without what was decided since the selection.
-    use sqlx::Connection as _;
     let mut ledger = sqlx::SqliteConnection::connect(&shop.ledger_url()).await.unwrap();
     let (key,): (String,) =
         sqlx::query_as("select key from digestd_operations where state in ('sent', 'cleaned')")

@@ -39,7 +39,7 @@ impl Connections<'_> {
     pub(super) async fn source_and_templates(&self) -> Vec<Line> {
         let templates = assemble::templates(self.config, self.secrets);
         let late = |detail| (Line::problem("source", Exit::Failed, detail), None);
-        let (source, first) = bounded(self.source(), late).await;
+        let (source, first) = bounded(Box::pin(self.source()), late).await;
         let templates = match templates {
             Ok(templates) => of_templates(&templates, first),
             Err(error) => Line::problem("templates", Exit::Usage, crate::output::paragraph(&error)),
@@ -101,9 +101,9 @@ impl Connections<'_> {
     /// The ledger, the engine, and whether they belong together.
     pub(super) async fn ledger_and_engine(&self) -> Vec<Line> {
         let late = |detail| (Line::problem("ledger", Exit::Failed, detail), None);
-        let ledger = bounded(self.ledger(), late);
+        let ledger = bounded(Box::pin(self.ledger()), late);
         let late = |detail| (vec![Line::problem("engine", Exit::Failed, detail)], None);
-        let engine = bounded(self.engine(), late);
+        let engine = bounded(Box::pin(self.engine()), late);
         let ((mut ledger_line, identity), (lines, running)) = tokio::join!(ledger, engine);
         // An open workflow of this campaign knows on which ledger it was started.
         if let (Some(found), Some(expected)) = (identity, running)
@@ -202,8 +202,10 @@ impl Connections<'_> {
                 Err(error) => Line::problem(NAME, Exit::Usage, crate::output::paragraph(&error)),
             }
         };
-        bounded(asking, |detail| Line::problem(NAME, Exit::Failed, format!("{kind}: {detail}")))
-            .await
+        bounded(Box::pin(asking), |detail| {
+            Line::problem(NAME, Exit::Failed, format!("{kind}: {detail}"))
+        })
+        .await
     }
 
     /// Whether the worker can listen; one that runs already holds the address itself.

@@ -15,7 +15,7 @@ struct Report<'a> {
 
 /// Checks what the file at `path` configures and prints a line for each thing.
 pub(super) async fn run(path: &Path, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let lines = check::everything(path).await;
+    let lines = Box::pin(check::everything(path)).await;
     let exit = check::exit(&lines);
     if args.json {
         output::print_json(&Report { ok: exit == Exit::Done, checks: &lines })?;

@@ -354,9 +354,8 @@ impl Turn<'_> {
     /// be asked about it, and nothing is replayed past it; only a late answer or a human settles it.
     fn restored(&mut self, attempts: u32) -> Option<Note> {
         match self.op.state {
-            State::Selected | State::Sending | State::Retrying => {}
             State::Unknown if attempts <= self.op.attempts => return Some(Note::AlreadyRecorded),
-            State::Unknown => {}
+            State::Selected | State::Sending | State::Retrying | State::Unknown => {}
             // What the engine has seen go on was replayed after the backup: another generation.
             State::Dead => self.open_generation(),
             State::Sent | State::Cleaned | State::Suppressed | State::Expired => {
