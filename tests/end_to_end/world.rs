@@ -281,6 +281,15 @@ impl World {
         self.folder.path().join("digestd.toml")
     }
 
+    /// The same deployment on another engine.
+    pub(crate) async fn move_to(&mut self, engine: SocketAddr) {
+        let text = std::fs::read_to_string(self.config()).unwrap();
+        let mut settings: toml::Table = text.parse().unwrap();
+        settings["engine"]["address"] = engine.to_string().into();
+        std::fs::write(self.config(), toml::to_string(&settings).unwrap()).unwrap();
+        self.client = engine::client(engine).await;
+    }
+
     /// What the provider took is read by `read`, not from the sandbox's log.
     pub(crate) fn received_by(&mut self, read: impl Fn() -> Inbox + Send + Sync + 'static) {
         self.inbox = Some(Box::new(read));
