@@ -67,8 +67,9 @@ pub enum CalendarError {
         "the cron {0:?} does not fire in the next {YEARS_CHECKED} years; choose a day that exists"
     )]
     Never(String),
-    /// A tick lies where the clocks change, so the engine would skip it or fire it twice.
-    #[error("the cron {cron:?} in {timezone} {change} at {at}; {}", advice(cron, *safe))]
+    /// A tick lies where the clocks change, or in the hour before, so the engine may skip it, fire it
+    /// twice or fire it late.
+    #[error("the cron {cron:?} in {timezone} {change}, as on {at}; {}", advice(cron, *safe))]
     ClockChange {
         /// The cron.
         cron: String,
@@ -78,8 +79,8 @@ pub enum CalendarError {
         change: ClockChange,
         /// The first such tick, as it is written.
         at: DateTime,
-        /// The nearest whole or half hour of the same day that exists exactly once on every day
-        /// with a tick in the years looked at; `None` if that day has none.
+        /// The nearest whole or half hour of the same day that is away from every change on every
+        /// day with a tick in the years looked at; `None` if that day has none.
         safe: Option<Time>,
     },
     /// The cron does not fire in this week.
@@ -95,17 +96,19 @@ pub enum CalendarError {
 /// What the clocks do at a tick that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockChange {
-    /// They go forward over it: the time does not exist, and the engine skips it.
+    /// They go forward over it, or in the hour after it. A time that does not exist is skipped by the
+    /// engine.
     Gap,
-    /// They go back over it: the time happens twice, and the engine fires twice.
+    /// They go back over it, or in the hour after it. Depending on the zone, the engine fires twice
+    /// a tick in the hour that is repeated or one in the hour before.
     Overlap,
 }
 
 impl std::fmt::Display for ClockChange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Gap => "would be skipped: the clocks go forward over it",
-            Self::Overlap => "would fire twice: the clocks go back over it",
+            Self::Gap => "may be skipped: the clocks go forward then, or in the hour after it",
+            Self::Overlap => "may fire twice: the clocks go back then, or in the hour after it",
         })
     }
 }
@@ -216,7 +219,7 @@ impl Calendar {
     }
 
     /// Checks the ticks of the [`YEARS_CHECKED`] years after `from`: at most one in an ISO week, and
-    /// none where the zone's clocks change.
+    /// none where the zone's clocks change or in the hour before.
     ///
     /// # Errors
     /// [`CalendarError::TwiceAWeek`], [`CalendarError::ClockChange`] or [`CalendarError::Never`].
@@ -249,7 +252,8 @@ impl Calendar {
         }
     }
 
-    /// The whole or half hour nearest to `time` that exists once on the day of every tick.
+    /// The whole or half hour nearest to `time` that is away from every change on the day of every
+    /// tick.
     fn safe_time(&self, time: Time, ticks: &[DateTime]) -> Option<Time> {
         let minutes = |time: Time| i32::from(time.hour()) * 60 + i32::from(time.minute());
         let mut candidates: Vec<Time> = (0..24)
@@ -261,7 +265,15 @@ impl Calendar {
         })
     }
 
+    /// What the clocks do at `tick` or within the hour after it. A quarter of an hour at a time: no
+    /// zone changes its clocks by less.
     fn change_at(&self, tick: DateTime) -> Option<ClockChange> {
+        (0..=4).find_map(|quarters: i64| {
+            self.change_exactly_at(tick.checked_add(Span::new().minutes(quarters * 15)).ok()?)
+        })
+    }
+
+    fn change_exactly_at(&self, tick: DateTime) -> Option<ClockChange> {
         match self.zone.to_ambiguous_timestamp(tick).offset() {
             AmbiguousOffset::Unambiguous { .. } => None,
             AmbiguousOffset::Gap { .. } => Some(ClockChange::Gap),

@@ -160,14 +160,20 @@ pub async fn enqueue(parts: &Parts, input: &EnqueueInput) -> Result<Enqueued, Ga
     Ok(Enqueued { keys: page.keys, last: page.last })
 }
 
-/// Tells how a run stands, and closes it when everything is at rest.
+/// Tells how a run stands, and closes it when everything is at rest. A ledger that has gone back
+/// since the run last looked holds every run instead.
 ///
 /// # Errors
 /// [`GateError`].
 pub async fn watch(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
     parts.must_serve(&input.run.campaign)?;
     parts.ledger.must_be(&input.ledger)?;
-    parts.ledger.close_run(&input.run.campaign, input.run.period).await?;
+    let (campaign, period) = (&input.run.campaign, input.run.period);
+    if parts.ledger.counter().await? < input.noted {
+        parts.ledger.hold_gone_back(campaign, period).await?;
+    } else {
+        parts.ledger.close_run(campaign, period).await?;
+    }
     standing(parts, &input.run).await
 }
 

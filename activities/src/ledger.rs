@@ -15,6 +15,7 @@ mod operations;
 mod pace;
 mod replay;
 mod reports;
+mod restore;
 mod retention;
 mod runs;
 mod selection;
@@ -30,6 +31,7 @@ pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
     AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
 };
+pub use restore::GONE_BACK;
 pub use runs::{NewRun, Run, RunState};
 pub use selection::{FreezePage, Page, Selected};
 pub use setup::{Setup, ddl, grants};
@@ -64,6 +66,11 @@ pub enum LedgerError {
         /// What came back.
         source: sqlx::Error,
     },
+    /// The SQLite file does not exist.
+    #[error(
+        "there is no ledger file at {0}; `digestd setup` creates one, but if it should be there, correct [ledger] url or restore it"
+    )]
+    NoFile(String),
     /// The database has no ledger, or an older one.
     #[error(
         "the database holds no ledger of this version (found {found}, need {needed}); run `digestd setup`"
@@ -136,6 +143,13 @@ impl LedgerError {
         }
     }
 
+    /// The refusal of the ledger `found` by a workflow that was started on `expected`.
+    #[must_use]
+    pub fn foreign(found: &LedgerRef, expected: &LedgerRef) -> Self {
+        let name = |ledger: &LedgerRef| format!("{} (epoch {})", ledger.id, ledger.epoch);
+        Self::Foreign { found: name(found), expected: name(expected) }
+    }
+
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
@@ -173,8 +187,7 @@ impl Ledger {
         if *expected == self.identity {
             return Ok(());
         }
-        let name = |ledger: &LedgerRef| format!("{} (epoch {})", ledger.id, ledger.epoch);
-        Err(LedgerError::Foreign { found: name(&self.identity), expected: name(expected) })
+        Err(LedgerError::foreign(&self.identity, expected))
     }
 
     /// Now, by the ledger's clock.

@@ -96,7 +96,7 @@ async fn every_branch_is_seen_and_the_books_are_right() {
             told.lines().any(|line| line.contains(&format!("{from} → {to}")) && line.contains(why));
         assert!(seen, "no {from} → {to} for {why} in: {told}");
     }
-    assert!(told.contains("under a key of its own each"), "{told}");
+    assert!(told.contains("each under a key of its own"), "{told}");
     // What the report prints is complete: nothing is left to fill in but the decision itself.
     assert!(told.contains(" --delivered --attempt 1 "), "{told}");
     let left = std::fs::read_dir(folder.path()).unwrap().count();
@@ -151,6 +151,17 @@ async fn interrupted_after_its_report_it_leaves_a_ledger_and_no_process() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     gone(&processes);
     assert!(path.is_file(), "the ledger of a demo that was looked at stays");
+    // The provider's own memory: all but the refused one and the one that opted out, each once.
+    let log = std::fs::read_to_string(path.with_file_name("sandbox.jsonl")).unwrap();
+    let records = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut accepted: Vec<Value> = records
+        .filter(|record| record["event"] == "acceptance")
+        .map(|a| a["key"].clone())
+        .collect();
+    assert_eq!(accepted.len(), 4, "{accepted:?}");
+    accepted.sort_by_key(Value::to_string);
+    accepted.dedup();
+    assert_eq!(accepted.len(), 4, "a key was accepted twice");
 }
 
 #[tokio::test]

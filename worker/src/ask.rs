@@ -1,6 +1,7 @@
 //! Asks before something is decided.
 
 use crate::cli::UsageError;
+use crate::output;
 use std::io::{self, IsTerminal, Write};
 
 /// Asks `question` on the terminal; returns whether the answer is yes. `yes` answers it. Where
@@ -15,7 +16,7 @@ pub fn confirm(question: &str, yes: bool, taken: bool) -> anyhow::Result<bool> {
     if taken || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let why = if taken { "standard input holds the keys" } else { "this is no terminal" };
         return Err(UsageError(format!(
-            "nothing was decided: {why}, so nobody can be asked; look at the list above, and add --yes"
+            "nothing was done: {why}, so nobody can be asked; look at the above, and add --yes"
         ))
         .into());
     }
@@ -23,4 +24,13 @@ pub fn confirm(question: &str, yes: bool, taken: bool) -> anyhow::Result<bool> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Shows what will be done and asks whether to do it; `yes` answers beforehand.
+///
+/// # Errors
+/// As [`confirm`].
+pub fn agreed(what: &str, yes: bool) -> anyhow::Result<bool> {
+    output::say(what)?;
+    confirm("Go on?", yes, false)
 }

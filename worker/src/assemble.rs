@@ -127,7 +127,8 @@ pub async fn provider(config: &Config, secrets: &Secrets) -> anyhow::Result<Deli
     }
 }
 
-async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
+/// Reads the table `[sandbox]`.
+fn sandbox_table(config: &Config) -> anyhow::Result<(SandboxTable, Behaviour)> {
     let mut table = config.sandbox.clone();
     let mut own = toml::Table::new();
     for key in ["listen", "log"] {
@@ -137,6 +138,11 @@ async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
     }
     let own: SandboxTable = own.try_into().context("[sandbox] cannot be read")?;
     let behaviour: Behaviour = table.try_into().context("[sandbox] cannot be read")?;
+    Ok((own, behaviour))
+}
+
+async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
+    let (own, behaviour) = sandbox_table(config)?;
     if let Some(url) = &config.provider.url {
         // A sandbox that somebody else runs.
         let contract = behaviour.contract;
@@ -149,6 +155,22 @@ async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
     let log = own.log.map(|log| folder.join(log));
     let sandbox = Sandbox::start(behaviour, listen, log).await?;
     Ok(Delivering { provider: Arc::new(sandbox.provider()), sandbox: Some(sandbox) })
+}
+
+/// The provider as `digestd check` asks it; `None` for a sandbox that lives inside the worker, where
+/// reading its table is all there is to check.
+///
+/// # Errors
+/// A setting that cannot be used.
+pub async fn provider_to_check(
+    config: &Config,
+    secrets: &Secrets,
+) -> anyhow::Result<Option<Arc<dyn Provider>>> {
+    if config.provider.kind == ProviderKind::Sandbox && config.provider.url.is_none() {
+        sandbox_table(config)?;
+        return Ok(None);
+    }
+    Ok(Some(provider(config, secrets).await?.provider))
 }
 
 /// Everything that the gates stand on.

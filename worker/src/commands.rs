@@ -1,21 +1,27 @@
 //! The commands: one file each.
 
+mod check;
 mod cleanup;
 mod completions;
 mod dead_letters;
 mod demo;
 mod dry_run;
 mod forget;
+mod hold;
 mod init;
 mod policy;
+mod preview;
 mod replay;
 mod resolve;
 pub mod run;
+mod schedule;
 mod setup;
 mod show;
 mod status;
 mod unknown;
 mod worker;
+
+pub(crate) use schedule::differs as schedule_differs;
 
 use crate::cli::{Cli, Command, Exit};
 use crate::config::Config;
@@ -31,11 +37,17 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Demo(args) => demo::run(&args).await,
         Command::Init(args) => init::run(&args),
+        Command::Check(args) => check::run(&cli.config, &args).await,
         Command::Setup(args) => setup::run(config()?, args).await,
+        Command::Preview(args) => preview::run(config()?, args).await,
         Command::Worker(_) => worker::run(config()?).await,
+        Command::Schedule(args) => schedule::run(config()?, args).await,
         Command::Run(args) => run::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,
+        Command::Hold(args) => hold::hold(config()?, args).await,
+        Command::Resume(args) => hold::resume(config()?, args).await,
+        Command::Cancel(args) => hold::cancel(config()?, args).await,
         Command::Unknown(args) => unknown::run(config()?, args).await,
         Command::Resolve(args) => resolve::run(config()?, *args).await,
         Command::DeadLetters(args) => dead_letters::run(config()?, args).await,

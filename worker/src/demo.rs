@@ -26,7 +26,7 @@ use crate::service::Service;
 use anyhow::{Context as _, anyhow};
 use cast::Cast;
 use digest_activities::ledger::Ledger;
-use digest_activities::provider::sandbox::SandboxProvider;
+use digest_activities::provider::sandbox::{Sandbox, SandboxProvider};
 use digest_workflows::operation::Period;
 use folder::Folder;
 use jiff::Timestamp;
@@ -70,7 +70,7 @@ pub async fn run(options: Options, mut interrupts: Interrupts) -> anyhow::Result
     let begun = Instant::now();
     let mut folder = Folder::create()?;
     output::log_to_file(&folder.log())?;
-    let ended = perform(options, begun, &mut folder, &mut interrupts).await;
+    let ended = Box::pin(perform(options, begun, &mut folder, &mut interrupts)).await;
     if ended.is_err() {
         folder.keep();
     }
@@ -161,7 +161,7 @@ async fn raise(options: Options, folder: &Folder) -> anyhow::Result<(Stage, Serv
     let (ledger, _) = Ledger::set_up(database.url.reveal(), &config.ledger.schema).await?;
     let client = server.client("digestd demo").await?;
     let delivering = assemble::provider(&config, &secrets).await?;
-    let provider = delivering.sandbox.as_ref().map(|sandbox| sandbox.provider());
+    let provider = delivering.sandbox.as_ref().map(Sandbox::provider);
     let provider = provider.context("the demo's configuration has another provider")?;
     let service = Service::with(config.clone(), &secrets, client.clone(), delivering).await?;
     Ok((Stage { cast, binary, server, config, period, ledger, client, provider }, service))

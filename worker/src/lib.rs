@@ -2,16 +2,20 @@
 
 pub mod ask;
 pub mod assemble;
+pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod engine;
 pub mod keys;
+pub mod missed;
 pub mod output;
 pub mod report;
+pub mod restore;
 pub mod retention;
 pub mod service;
 pub mod sweep;
 pub mod table;
+pub mod tell;
 pub mod wake;

@@ -9,7 +9,9 @@ use jiff::{SignedDuration, Timestamp};
 #[must_use]
 pub fn summary(status: &RunStatus) -> String {
     let mut text = format!("{} ({}): {}", status.run, status.period, status.state);
-    if let Some(because) = status.held_because.as_ref().filter(|_| status.state == "held") {
+    if let Some(because) = &status.held_because
+        && matches!(status.state.as_str(), "held" | "missed")
+    {
         text.push_str(&format!(", {because}"));
     }
     text.push_str("\n\n");
@@ -59,6 +61,11 @@ fn remarks(status: &RunStatus) -> Vec<String> {
             .to_owned(),
     );
     say(status.undelivered, "were accepted and then given up by the provider".to_owned());
+    if status.state == "missed" {
+        lines.push(format!(
+            "this week did not run; `digestd schedule backfill --period {period}` sends it"
+        ));
+    }
     if status.missing_count > 0 {
         let age = status.oldest_pending_seconds.map_or_else(String::new, |seconds| {
             format!(", the oldest selected {} ago", ago(SignedDuration::from_secs(seconds)))

@@ -3,12 +3,14 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::missed::Missed;
+use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use digest_activities::gates::{Gates, Parts};
-use digest_activities::ledger::Ledger;
+use digest_activities::ledger::{GONE_BACK, Ledger};
 use digest_workflows::customer::CustomerDigest;
 use digest_workflows::page::DigestPage;
 use digest_workflows::run::DigestRun;
@@ -73,8 +75,13 @@ impl Service {
     /// become unknown, and the rest is left to the next worker.
     ///
     /// # Errors
-    /// When the engine refuses the worker for good.
+    /// When the engine refuses the worker for good, or does not tell how far it has seen the ledger.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        // Before anything is polled: what a restored ledger has forgotten must not be sent again.
+        let campaign = &self.config.campaign.name;
+        if restore::hold_if_gone_back(&self.parts.ledger, &self.client, campaign).await? {
+            tracing::error!("{GONE_BACK}; every run is held until then");
+        }
         let runtime = Runtime::from_current_tokio(RuntimeOptions::builder().build().map_err(text)?)
             .map_err(|error| anyhow!("the engine's runtime did not start: {error}"))?;
         let grace = Duration::try_from(self.config.worker.shutdown_grace)?;
@@ -89,6 +96,15 @@ impl Service {
             rules: self.parts.rules.clone(),
         };
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
+        let missed = Missed {
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            campaign: self.config.campaign.name.clone(),
+            calendar: self.parts.calendar.clone(),
+            catch_up: self.config.campaign.catch_up,
+            kept: self.config.retention.records,
+        };
+        let comparing = tokio::spawn(missed.run(self.drain.subscribe()));
         let retention = Retention::new(self.parts.ledger.clone(), &self.config);
         let dropping = tokio::spawn(retention.run(self.drain.subscribe()));
         let drain = self.drain.clone();
@@ -120,6 +136,7 @@ impl Service {
         let (result, ()) = tokio::join!(running, ending_or_done(ending, self.drain.subscribe()));
         self.drain.send_replace(true);
         sweeping.abort();
+        comparing.abort();
         dropping.abort();
         if let Some(http) = http {
             http.abort();

@@ -4,16 +4,17 @@
 //! and the engine's start, changes nothing in what may be sent: whoever is started here asks the
 //! ledger first.
 
+use crate::tell::{self, Teller};
 use anyhow::Context;
-use digest_activities::ledger::{Ledger, RunState};
+use digest_activities::ledger::{Ledger, Run, RunState};
 use digest_workflows::activities::RunStart;
 use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
-use digest_workflows::operation::{OperationKey, Rules, Verdict};
+use digest_workflows::operation::{OperationKey, Period, Rules, Verdict};
 use digest_workflows::run::{DigestRun, RunInput};
 use digest_workflows::signal::Anything;
 use futures::{StreamExt, TryStreamExt};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::HashSet;
 use std::time::Duration;
 use temporalio_client::{
@@ -24,10 +25,15 @@ use tokio::sync::watch;
 
 /// How often it sweeps.
 const EVERY: Duration = Duration::from_mins(1);
+/// How often it looks whether a run was resumed.
+const GLANCE: Duration = Duration::from_secs(2);
 /// An operation that was enqueued just now has its start still under way.
 const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// How many operations are looked at in one query.
 const BATCH: u32 = 500;
+
+/// When each open run was last resumed and cancelled.
+type Decided = Vec<(Period, Option<Timestamp>, Option<Timestamp>)>;
 
 /// What the sweep needs.
 pub struct Sweep {
@@ -50,14 +56,20 @@ pub struct Swept {
     pub runs: u64,
     /// Operations whose workflow was started again.
     pub operations: u64,
-    /// Operations that were told of a verdict.
+    /// Operations that were told of a verdict, or of the end of a hold.
     pub told: u64,
 }
 
 impl Sweep {
-    /// Sweeps each minute until `stop` says so. A sweep that fails is logged and tried again.
+    /// Sweeps each minute until `stop` says so, and tells held operations as soon as their run is
+    /// resumed. A sweep that fails is logged and tried again.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        // A ledger that was restored while no worker ran is noticed at once.
+        if let Err(error) = self.teller().runs().await {
+            tracing::warn!(error = format!("{error:#}"), "the runs were not told to look");
+        }
         loop {
+            let before = self.decided().await;
             match self.once().await {
                 Ok(swept) if swept != Swept::default() => {
                     tracing::info!(
@@ -71,10 +83,44 @@ impl Sweep {
                 Err(error) => tracing::warn!(error = format!("{error:#}"), "the sweep failed"),
             }
             tokio::select! {
-                () = tokio::time::sleep(EVERY) => {}
+                () = self.until_due(before) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
+    }
+
+    /// Waits for the next sweep. It is due each minute, and as soon as a run is resumed or cancelled.
+    async fn until_due(&self, before: Option<Decided>) {
+        let due = tokio::time::Instant::now() + EVERY;
+        while tokio::time::Instant::now() < due {
+            tokio::time::sleep(GLANCE).await;
+            match (&before, self.decided().await) {
+                (Some(before), Some(now)) if *before != now => return,
+                _ => {}
+            }
+        }
+    }
+
+    /// When each open run was last resumed and cancelled, if the ledger tells.
+    async fn decided(&self) -> Option<Decided> {
+        let runs = self.ledger.open_runs(&self.campaign).await.ok()?;
+        let decided = |run: &Run| (run.period, run.resumed_at, run.cancelled_at);
+        Some(runs.iter().map(decided).collect())
+    }
+
+    fn teller(&self) -> Teller {
+        Teller { client: self.client.clone(), campaign: self.campaign.clone() }
+    }
+
+    /// Tells the operations that wait although their run is no longer held, or is cancelled.
+    async fn tell_waiting(&self, run: &Run) -> anyhow::Result<u64> {
+        let teller = self.teller();
+        let ids = match (run.held_since, run.cancelled_at) {
+            (_, Some(_)) => teller.waiting(run.period, &tell::cancellable()).await?,
+            (None, None) => teller.waiting(run.period, &[tell::HELD]).await?,
+            (Some(_), None) => return Ok(0),
+        };
+        Ok(teller.operations(ids, |_| {}).await)
     }
 
     /// Sweeps once.
@@ -97,6 +143,7 @@ impl Sweep {
             let options = self.options(id, attributes);
             let started = self.client.start_workflow(DigestRun::run, input, options).await;
             swept.runs += u64::from(is_started(started.map(|_| ()))?);
+            swept.told += self.tell_waiting(&run).await?;
         }
         let mut open = self.open_operations().await?;
         let mut after = String::new();

@@ -161,6 +161,9 @@ pub struct WatchInput {
     /// Why, in their words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// The highest transition counter that the ledger has shown to the run.
+    #[serde(default)]
+    pub noted: i64,
 }
 
 /// How a run stands.
@@ -177,6 +180,9 @@ pub struct Standing {
     pub held: Option<String>,
     /// Whether the run is closed.
     pub closed: bool,
+    /// The ledger's transition counter; it goes back only by a restore.
+    #[serde(default)]
+    pub counter: i64,
 }
 
 /// The activities of the three gates, and of the run around them.

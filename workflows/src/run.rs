@@ -44,13 +44,16 @@ pub struct RunInput {
     /// The position up to which operations were enqueued.
     #[serde(default)]
     pub cursor: u64,
+    /// The highest transition counter that the ledger has shown.
+    #[serde(default)]
+    pub counter: i64,
 }
 
 impl RunInput {
     /// A run from its beginning.
     #[must_use]
     pub const fn new(start: RunStart) -> Self {
-        Self { start, plan: None, cursor: 0 }
+        Self { start, plan: None, cursor: 0, counter: 0 }
     }
 }
 
@@ -89,6 +92,8 @@ enum Wish {
 pub struct DigestRun {
     input: RunInput,
     wishes: Vec<Wish>,
+    /// Somebody says that the ledger has news.
+    poked: bool,
     standing: Option<Standing>,
     doing: String,
     shown: String,
@@ -103,6 +108,7 @@ impl DigestRun {
         Self {
             input,
             wishes: Vec::new(),
+            poked: false,
             standing: None,
             doing: "opening the run".to_owned(),
             shown: shown.unwrap_or_else(|| attributes::ACTIVE.to_owned()),
@@ -149,6 +155,12 @@ impl DigestRun {
     pub fn resume(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
         let (by, reason) = who(&payload.0);
         self.wishes.push(Wish::Resume { by, reason });
+    }
+
+    /// The ledger has news: look at once instead of at the next timer.
+    #[signal(name = "look")]
+    pub fn look(&mut self, _ctx: &mut SyncWorkflowContext<Self>, _payload: Anything) {
+        self.poked = true;
     }
 
     /// How the run stands, as JSON.
@@ -299,9 +311,14 @@ async fn look(
             }
         }
     }
-    input.by.clear();
+    ctx.state_mut(|s| s.poked = false);
+    input.noted = ctx.state(|s| s.input.counter);
     let standing = ctx.execute_local_activity(Gates::watch, input, detached("watch")).await?;
-    ctx.state_mut(|s| s.standing = Some(standing.clone()));
+    ctx.state_mut(|s| {
+        // A ledger that shows less than before was restored from a backup; the gate holds the run.
+        s.input.counter = s.input.counter.max(standing.counter);
+        s.standing = Some(standing.clone());
+    });
     show(ctx);
     Ok(standing)
 }
@@ -318,6 +335,7 @@ fn asked(start: &RunStart, ledger: &LedgerRef) -> WatchInput {
         ledger: ledger.clone(),
         by: String::new(),
         reason: String::new(),
+        noted: 0,
     }
 }
 
@@ -333,7 +351,10 @@ async fn wait(ctx: &WorkflowContext<DigestRun>, wait: Duration, summary: &str) {
         .build();
     let fired = temporalio_workflow::workflows::select! {
         _ = ctx.timer(options) => true,
-        _ = ctx.wait_condition_with_options(|s: &DigestRun| !s.wishes.is_empty(), signalled) => false,
+        _ = ctx.wait_condition_with_options(
+            |s: &DigestRun| s.poked || !s.wishes.is_empty(),
+            signalled,
+        ) => false,
     };
     if !fired {
         token.cancel();

@@ -48,12 +48,15 @@ fn in_sequence(calendar: &Calendar, ticks: &[Timestamp]) {
 fn a_tick_beside_a_change_of_the_clocks_is_refused_with_a_safe_time_and_all_others_run_once() {
     use ClockChange::{Gap, Overlap};
     let refused = [
-        ("America/New_York", "SUN", (1, 30), Overlap, (0, 30)),
+        ("America/New_York", "SUN", (0, 30), Overlap, (3, 0)),
+        ("America/New_York", "SUN", (1, 30), Gap, (3, 0)),
         ("America/New_York", "SUN", (2, 30), Gap, (3, 0)),
+        ("Europe/Paris", "SUN", (1, 30), Gap, (0, 30)),
         ("Europe/Paris", "SUN", (2, 30), Gap, (3, 0)),
         ("America/Santiago", "SUN", (0, 30), Gap, (1, 0)),
-        ("America/Santiago", "SAT", (23, 30), Overlap, (22, 30)),
-        ("Australia/Lord_Howe", "SUN", (1, 30), Overlap, (1, 0)),
+        ("America/Santiago", "SAT", (23, 30), Overlap, (21, 30)),
+        ("Australia/Lord_Howe", "SUN", (0, 30), Overlap, (0, 0)),
+        ("Australia/Lord_Howe", "SUN", (1, 30), Overlap, (2, 30)),
     ];
     let zones = ["America/New_York", "Europe/Paris", "America/Santiago", "Australia/Lord_Howe"];
     let mut seen = 0;
@@ -92,9 +95,26 @@ fn the_refusal_names_the_date_and_the_cron_to_write() {
     let error = calendar("30 2 * * SUN", "America/New_York").check(today()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the cron \"30 2 * * SUN\" in America/New_York would be skipped: the clocks go forward over \
-         it at 2027-03-14T02:30:00; the nearest safe time is 03:00: \"0 3 * * SUN\""
+        "the cron \"30 2 * * SUN\" in America/New_York may be skipped: the clocks go forward then, \
+         or in the hour after it, as on 2027-03-14T02:30:00; the nearest safe time is 03:00: \
+         \"0 3 * * SUN\""
     );
+}
+
+#[test]
+fn the_hour_before_a_change_is_refused_to_the_minute() {
+    let answer = |hour, minute| {
+        calendar(&format!("{minute} {hour} * * SUN"), "Europe/Berlin").check(today()).is_ok()
+    };
+    // The clocks of Berlin change at 02:00 and at 03:00.
+    assert!(answer(0, 59));
+    assert!(!answer(1, 0) && !answer(1, 15) && !answer(2, 59));
+    assert!(answer(3, 0));
+    // Those of Lord Howe go back from 02:00 to 01:30, and forward from 02:00 to 02:30.
+    let answer = |hour, minute| {
+        calendar(&format!("{minute} {hour} * * SUN"), "Australia/Lord_Howe").check(today()).is_ok()
+    };
+    assert!(answer(0, 29) && !answer(0, 31) && !answer(1, 29) && !answer(2, 29) && answer(2, 30));
 }
 
 #[test]

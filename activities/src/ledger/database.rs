@@ -11,8 +11,8 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{
-    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _, Sqlite, SqlitePool,
-    Transaction,
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _, Sqlite,
+    SqliteConnection, SqlitePool, Transaction,
 };
 use std::str::FromStr;
 use std::time::Duration;
@@ -77,6 +77,30 @@ impl Database {
         }
     }
 
+    /// Whether the SQLite file at `url` holds a ledger, without changing anything in it: opening it
+    /// for writing would change its journal mode.
+    pub(super) async fn is_ledger_file(url: &str) -> Result<bool, LedgerError> {
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(|_| LedgerError::Url(scheme(url)))?
+            .read_only(true)
+            .busy_timeout(PATIENCE);
+        let place = options.get_filename().to_owned();
+        if !place.exists() {
+            return Err(LedgerError::NoFile(place.display().to_string()));
+        }
+        let unreachable =
+            |source| LedgerError::Unreachable { place: place.display().to_string(), source };
+        let mut connection = SqliteConnection::connect_with(&options).await.map_err(unreachable)?;
+        let meta = sqlx::query(
+            "select name from sqlite_schema where type = 'table' and name = 'digestd_meta'",
+        )
+        .fetch_optional(&mut connection)
+        .await
+        .map_err(unreachable)?;
+        connection.close().await.map_err(unreachable)?;
+        Ok(meta.is_some())
+    }
+
     async fn connect_sqlite(url: &str, create: bool) -> Result<Self, LedgerError> {
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|_| LedgerError::Url(scheme(url)))?
@@ -84,6 +108,8 @@ impl Database {
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(PATIENCE)
+            // What is erased must not stay readable in the file's free pages.
+            .pragma("secure_delete", "on")
             .pragma("temp_store", "memory");
         let place = options.get_filename().display().to_string();
         let pool = |max| {

@@ -118,6 +118,23 @@ impl Ledger {
         }
     }
 
+    /// How many operations of the run a cancellation would suppress now. One in doubt is not counted
+    /// in `selected` or `retrying`, so every one of these is proven not sent.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn cancellable(&self, campaign: &str, period: Period) -> Result<u64, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let row = tx
+            .row(
+                "select count(*) from @operations where campaign = $1 and period = $2 \
+                 and state in ('selected', 'retrying')",
+                values![campaign, period.to_string()],
+            )
+            .await?;
+        row.map_or(Ok(0), |row| row.count(0))
+    }
+
     /// How many operations of the run would end stale if it were resumed now.
     ///
     /// # Errors
@@ -257,7 +274,7 @@ async fn hold_in(
 }
 
 /// An audit row about the run itself.
-async fn note(
+pub(super) async fn note(
     tx: &mut Tx,
     campaign: &str,
     period: Period,

@@ -3,6 +3,7 @@
 use super::attempts::{close_attempt, mark_overdue};
 use super::content::drop_content;
 use super::database::{Tx, values};
+use super::restore::insert_unrecorded;
 use super::runs::{self, Run};
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{
@@ -165,10 +166,13 @@ pub(super) async fn apply(
     if let Event::Overdue { attempt, .. } = event {
         mark_overdue(tx, loaded, *attempt).await?;
     }
+    if matches!(event, Event::Restored { .. }) && change.note.is_none() {
+        insert_unrecorded(tx, loaded).await?;
+    }
     if change.to == State::Dead && change.from != State::Dead {
         bury(tx, loaded, last_failure(&change.settled)).await?;
     }
-    if change.from == State::Dead && change.to == State::Sending {
+    if change.from == State::Dead && matches!(change.to, State::Sending | State::Unknown) {
         exhume(tx, loaded).await?;
     }
     if change.to == State::Cleaned && change.from != State::Cleaned {

@@ -3,12 +3,15 @@
 use super::content::{FrozenData, replace_content};
 use super::database::{Tx, values};
 use super::operations::{Actor, Answer, Loaded, Lock, apply, audit, load};
-use super::reports::range;
-use super::{Ledger, LedgerError};
+use super::reports::{OperationLine, range};
+use super::runs::{no_such_run, run_in};
+use super::{Ledger, LedgerError, Listing};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
     CannotReplay, Event, Moment, Operation, OperationKey, Period, Rules,
 };
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// What a dead letter becomes before it is replayed with `--refreeze`.
 #[derive(Clone, Debug)]
@@ -80,6 +83,53 @@ impl Kept {
 }
 
 impl Ledger {
+    /// The dead letters of the campaign (of `period`, or of all periods) as
+    /// [`list`](Self::list) has them, with the code of the last failure, and what a replay would do in `waits_for`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn dead_letters(
+        &self,
+        campaign: &str,
+        period: Option<Period>,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Listing, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let now = tx.now().await?;
+        let (after, end) = range(campaign, period, after);
+        let rows = tx
+            .rows(
+                "select o.key, o.machine, o.period, d.code, \
+                 cast(case when m.key is null then 0 else 1 end as bigint), \
+                 cast(case when r.key is null then 0 else 1 end as bigint) from @operations o \
+                 left join @dead_letters d on d.key = o.key and d.replayed_at is null \
+                 left join @messages m on m.key = o.key \
+                 left join @digest_rows r on r.key = o.key \
+                 where o.campaign = $1 and o.state = 'dead' and o.key > $2 and o.key < $3 \
+                 order by o.key limit $4",
+                values![campaign, after, end, u64::from(limit) + 1],
+            )
+            .await?;
+        let mut moments: BTreeMap<Period, Moment> = BTreeMap::new();
+        let mut operations = Vec::new();
+        for row in rows {
+            let of = Period::parse(&row.text(2)?)
+                .map_err(|error| LedgerError::corrupt(error.to_string()))?;
+            if let Entry::Vacant(entry) = moments.entry(of) {
+                let run = run_in(&mut tx, campaign, of, "").await?;
+                entry.insert(run.ok_or_else(|| no_such_run(campaign, of))?.moment(now));
+            }
+            let moment = &moments[&of];
+            let mut line = OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
+            line.code = row.maybe_text(3)?;
+            let kept = Kept::of(row.int(4)? > 0, row.int(5)? > 0);
+            line.waits_for = kept.on_replay(&line.operation, moment);
+            operations.push(line);
+        }
+        Ok(Listing::page(period, operations, limit))
+    }
+
     /// Whether `key` could be replayed now (`refreeze`: rendered anew), and as what.
     ///
     /// # Errors

@@ -2,13 +2,11 @@
 //! whenever they are read, so that a later verdict shows.
 
 use super::database::{Row, Tx, values};
-use super::replay::Kept;
 use super::runs::{Run, RunState, no_such_run, run_in};
 use super::{Ledger, LedgerError};
-use digest_workflows::operation::{FailureClass, Moment, Operation, OperationKey, Period, State};
+use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// At most this many missing keys are named.
 const MISSING_MAX: u32 = 100;
@@ -77,11 +75,11 @@ pub struct ClassCount {
 
 impl RunStatus {
     /// Whether somebody has to decide something: an unknown, a dead letter, a failed cleanup, a
-    /// contradiction or a hold.
+    /// contradiction, a hold or a missed week.
     #[must_use]
     pub fn needs_a_human(&self) -> bool {
         self.unknown + self.dead + self.cleanup_failed + self.contradicted > 0
-            || self.state == "held"
+            || matches!(self.state.as_str(), "held" | "missed")
     }
 }
 
@@ -298,57 +296,6 @@ impl Ledger {
         Ok(Listing::page(period, operations, limit))
     }
 
-    /// The dead letters of the campaign (of `period`, or of all periods) as [`list`](Self::list)
-    /// has them, with the code of the last failure, and what a replay would do in `waits_for`.
-    ///
-    /// # Errors
-    /// Any [`LedgerError`] of an unreachable database.
-    pub async fn dead_letters(
-        &self,
-        campaign: &str,
-        period: Option<Period>,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Listing, LedgerError> {
-        let mut tx = self.db.begin_reading().await?;
-        let now = tx.now().await?;
-        let (after, end) = range(campaign, period, after);
-        let rows = tx
-            .rows(
-                "select o.key, o.machine, o.period, d.code, \
-                 cast(case when m.key is null then 0 else 1 end as bigint), \
-                 cast(case when r.key is null then 0 else 1 end as bigint) from @operations o \
-                 left join @dead_letters d on d.key = o.key and d.replayed_at is null \
-                 left join @messages m on m.key = o.key \
-                 left join @digest_rows r on r.key = o.key \
-                 where o.campaign = $1 and o.state = 'dead' and o.key > $2 and o.key < $3 \
-                 order by o.key limit $4",
-                values![campaign, after, end, u64::from(limit) + 1],
-            )
-            .await?;
-        let mut moments: BTreeMap<String, Moment> = BTreeMap::new();
-        let mut operations = Vec::new();
-        for row in rows {
-            let of = row.text(2)?;
-            let moment = match moments.get(&of) {
-                Some(moment) => *moment,
-                None => {
-                    let parsed = Period::parse(&of)
-                        .map_err(|error| LedgerError::corrupt(error.to_string()))?;
-                    let run = run_in(&mut tx, campaign, parsed, "").await?;
-                    let run = run.ok_or_else(|| no_such_run(campaign, parsed))?;
-                    *moments.entry(of).or_insert(run.moment(now))
-                }
-            };
-            let mut line = OperationLine::new(row.text(0)?, serde_json::from_str(&row.text(1)?)?);
-            line.code = row.maybe_text(3)?;
-            let kept = Kept::of(row.int(4)? > 0, row.int(5)? > 0);
-            line.waits_for = kept.on_replay(&line.operation, &moment);
-            operations.push(line);
-        }
-        Ok(Listing::page(period, operations, limit))
-    }
-
     /// One operation with its attempts and its timeline.
     ///
     /// # Errors
@@ -411,7 +358,7 @@ impl Ledger {
 }
 
 impl OperationLine {
-    fn new(key: String, operation: Operation) -> Self {
+    pub(super) fn new(key: String, operation: Operation) -> Self {
         let attempt = (operation.state == State::Unknown).then_some(operation.newest_handed_over);
         Self {
             key,
@@ -429,7 +376,11 @@ impl OperationLine {
 
 impl Listing {
     /// The page of the first `limit` of `operations`, which has one more where another page follows.
-    fn page(period: Option<Period>, mut operations: Vec<OperationLine>, limit: u32) -> Self {
+    pub(super) fn page(
+        period: Option<Period>,
+        mut operations: Vec<OperationLine>,
+        limit: u32,
+    ) -> Self {
         let more = operations.len() > limit as usize;
         operations.truncate(limit as usize);
         let next = operations.last().filter(|_| more).map(|line| line.key.clone());
@@ -498,13 +449,17 @@ async fn attempts(
 }
 
 fn blank(run: &Run) -> RunStatus {
-    let held = run.held_since.is_some() && run.state != RunState::Closed;
+    let held =
+        run.held_since.is_some() && !matches!(run.state, RunState::Closed | RunState::Missed);
     RunStatus {
         campaign: run.campaign.clone(),
         period: run.period,
         run: digest_workflows::run_id(&run.campaign, run.period),
         state: if held { "held".to_owned() } else { run.state.name().to_owned() },
-        held_because: run.held_because.clone(),
+        held_because: match run.state {
+            RunState::Missed => run.missed_because.clone(),
+            _ => run.held_because.clone(),
+        },
         selected: run.selected,
         unkeyed: run.unkeyed,
         pending: 0,

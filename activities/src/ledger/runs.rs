@@ -1,10 +1,13 @@
 //! Runs: one campaign in one period.
 
 use super::database::{Row, Tx, values};
+use super::holds::note;
+use super::operations::Actor;
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{Moment, Period};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// How far a run has come. Held is not a state but an answer: see [`Run::held_because`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,14 +102,16 @@ pub struct Run {
     pub resumed_at: Option<Timestamp>,
     /// When it was cancelled.
     pub cancelled_at: Option<Timestamp>,
+    /// Why it was missed.
+    pub missed_because: Option<String>,
 }
 
 /// The columns that [`Run::read`] reads, which come first in a row.
 pub(super) const COLUMNS: &str = "campaign, period, state, tick, selected_at, period_start, \
      period_end, useful_until, expected, freeze_after, selected, unkeyed, held_since, \
-     held_because, held_ms, resumed_at, cancelled_at, seen";
+     held_because, held_ms, resumed_at, cancelled_at, seen, reason";
 /// How many they are.
-pub(super) const COLUMN_COUNT: usize = 18;
+pub(super) const COLUMN_COUNT: usize = 19;
 
 impl Run {
     /// The run's facts at `now`, as the decision core needs them.
@@ -149,6 +154,7 @@ impl Run {
             resumed_at: row.maybe_time(15)?,
             cancelled_at: row.maybe_time(16)?,
             seen: row.count(17)?,
+            missed_because: row.maybe_text(18)?,
         })
     }
 }
@@ -224,6 +230,57 @@ impl Ledger {
              and state in ('freezing', 'frozen', 'dispatching') order by period"
         );
         tx.rows(&sql, values![campaign]).await?.iter().map(Run::read).collect()
+    }
+
+    /// Every period of `campaign` whose run was started, or is recorded as missed.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn accounted_periods(&self, campaign: &str) -> Result<HashSet<Period>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let rows = tx
+            .rows(
+                "select period from @runs where campaign = $1 and state <> 'planned'",
+                values![campaign],
+            )
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Period::parse(&row.text(0)?)
+                    .map_err(|error| LedgerError::corrupt(error.to_string()))
+            })
+            .collect()
+    }
+
+    /// Records that the tick of `period` passed without a run; returns whether that is news. A run
+    /// that was started meanwhile stays as it is.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn miss(
+        &self,
+        campaign: &str,
+        period: Period,
+        tick: Timestamp,
+        because: &str,
+    ) -> Result<bool, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let now = tx.now().await?;
+        let missed = tx
+            .execute(
+                "insert into @runs (campaign, period, state, tick, reason) \
+                 values ($1, $2, 'missed', $3, $4) \
+                 on conflict (campaign, period) do update set state = excluded.state, \
+                 tick = excluded.tick, reason = excluded.reason where @runs.state = 'planned'",
+                values![campaign, period.to_string(), tick, because],
+            )
+            .await?;
+        if missed > 0 {
+            let actor = Actor { by: "calendar", reason: Some(because) };
+            note(&mut tx, campaign, period, now, "missed", actor).await?;
+        }
+        tx.commit().await?;
+        Ok(missed > 0)
     }
 
     /// Closes a run if every selected operation is at rest; returns whether it is closed now.

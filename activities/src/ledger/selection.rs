@@ -1,11 +1,12 @@
 //! The selection: frozen once per run, page by page, resumable; then enqueued page by page.
 
 use super::content::FrozenData;
-use super::database::values;
+use super::database::{Tx, Value, values};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
 use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
+use std::collections::HashSet;
 
 /// One selected customer.
 #[derive(Clone, Debug)]
@@ -85,13 +86,18 @@ impl Ledger {
         if run.state != RunState::Freezing || run.freeze_after.as_deref() != after {
             return Ok(());
         }
+        // After a restore, an operation may be there before its selection; it stays as it is.
+        let there = among(&mut tx, &page.selected).await?;
         let operation = Operation::selected(now);
         let machine = serde_json::to_string(&operation)?;
         let mut position = run.selected;
         let (mut operations, mut rows) = (Vec::new(), Vec::new());
         for selected in &page.selected {
-            position += 1;
             let key = selected.key.to_string();
+            if there.contains(&key) {
+                continue;
+            }
+            position += 1;
             rows.push(values![key.as_str(), serde_json::to_string(&selected.data)?].to_vec());
             operations.push(
                 values![
@@ -246,12 +252,26 @@ impl Ledger {
                 values![campaign, period.to_string()],
             )
             .await?;
+        let counter = tx.row("select coalesce(max(id), 0) from @decisions", &[]).await?;
         Ok(Standing {
             selected: run.selected,
             in_flight,
             open: open.map_or(Ok(0), |row| row.count(0))?,
             held: run.held_since.and(run.held_because),
             closed: run.state == RunState::Closed,
+            counter: counter.map_or(Ok(0), |row| row.int(0))?,
         })
     }
+}
+
+/// Which of these the ledger has already.
+async fn among(tx: &mut Tx, selected: &[Selected]) -> Result<HashSet<String>, LedgerError> {
+    if selected.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let places: Vec<String> = (1..=selected.len()).map(|place| format!("${place}")).collect();
+    let sql = format!("select key from @operations where key in ({})", places.join(", "));
+    let keys: Vec<Value> =
+        selected.iter().map(|selected| Value::from(selected.key.to_string())).collect();
+    tx.rows(&sql, &keys).await?.iter().map(|row| row.text(0)).collect()
 }

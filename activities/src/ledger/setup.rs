@@ -2,6 +2,7 @@
 
 use super::database::{Database, Tx, quoted, values};
 use super::{Ledger, LedgerError, LedgerRef};
+use jiff::Timestamp;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::fmt::Write as _;
@@ -54,8 +55,12 @@ impl Ledger {
     /// only.
     ///
     /// # Errors
-    /// [`LedgerError::Unreachable`], [`LedgerError::Unmigrated`], [`LedgerError::TooNew`].
+    /// [`LedgerError::NoFile`], [`LedgerError::Unreachable`], [`LedgerError::Unmigrated`],
+    /// [`LedgerError::TooNew`].
     pub async fn connect(url: &str, schema: &str) -> Result<Self, LedgerError> {
+        if url.starts_with("sqlite:") && !Database::is_ledger_file(url).await? {
+            return Err(LedgerError::Unmigrated { found: 0, needed: VERSION });
+        }
         let db = Database::connect(url, schema, false).await?;
         Self::open(db).await
     }
@@ -109,6 +114,53 @@ impl Ledger {
         };
         drop(tx);
         Ok(Self { db, identity: LedgerRef { id, epoch } })
+    }
+
+    /// Raises the epoch, so that no workflow that was started before does anything more here. What
+    /// is connected already goes on under the old one, so every worker must be stopped.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database; the epoch may be raised then.
+    pub async fn raise_epoch(&mut self) -> Result<(), LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let epoch = meta(&mut tx, "epoch").await?.and_then(|epoch| epoch.parse::<i64>().ok());
+        let epoch =
+            epoch.ok_or_else(|| LedgerError::corrupt("no identity; run `digestd setup`"))?;
+        tx.execute(
+            "update @meta set value = $2 where name = $1",
+            values!["epoch", (epoch + 1).to_string()],
+        )
+        .await?;
+        tx.commit().await?;
+        self.identity.epoch = epoch + 1;
+        Ok(())
+    }
+
+    /// Notes that `campaign` is set up from `at` on, unless an earlier setup is noted: ticks before
+    /// are nobody's.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn note_setup(&self, campaign: &str, at: Timestamp) -> Result<(), LedgerError> {
+        let mut tx = self.db.begin().await?;
+        tx.execute(
+            "insert into @meta (name, value) values ($1, $2) on conflict (name) do nothing",
+            values![format!("since:{campaign}"), at.to_string()],
+        )
+        .await?;
+        tx.commit().await
+    }
+
+    /// When `campaign` was first set up.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn set_up_since(&self, campaign: &str) -> Result<Option<Timestamp>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let since = meta(&mut tx, &format!("since:{campaign}")).await?;
+        since
+            .map(|text| text.parse().map_err(|_| LedgerError::corrupt("the time of the setup")))
+            .transpose()
     }
 
     /// The transition counter: how many decisions this ledger has recorded. It never goes back but

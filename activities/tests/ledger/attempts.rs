@@ -137,8 +137,8 @@ async fn each_condition_refuses_and_writes_nothing(place: Place) {
     bench.record(&key, refused(attempt, FailureClass::Rejected)).await;
     let intent = next(&bench.operation(&key).await);
     refuses(&mut bench, &key, intent, CannotBegin::Settled).await;
-    bench.ledger.cancel(CAMPAIGN, bench.period, &Rules::default(), TEST).await.unwrap();
     bench.record(&key, Event::Replayed).await;
+    bench.ledger.cancel(CAMPAIGN, bench.period, &Rules::default(), TEST).await.unwrap();
     let intent = next(&bench.operation(&key).await);
     refuses(&mut bench, &key, intent, CannotBegin::Cancelled).await;
 }

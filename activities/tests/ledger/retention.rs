@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 on_both!(
     a_forgotten_customer_is_erased_everywhere_and_never_sent_to_again,
     an_attempt_in_doubt_of_a_forgotten_customer_is_never_repeated,
+    what_is_forgotten_cannot_be_read_from_the_file,
     content_of_what_ended_long_ago_is_dropped_and_no_other,
     records_of_old_closed_runs_go_and_the_period_stays_closed,
     a_run_with_anything_open_keeps_its_records,
@@ -121,6 +122,25 @@ async fn an_attempt_in_doubt_of_a_forgotten_customer_is_never_repeated(place: Pl
     let operation = bench.operation(&key).await;
     assert_eq!((operation.state, operation.replayable_until()), (State::Unknown, None));
     assert!(operation.look_up_is_due(bench.ledger.now().await.unwrap()));
+}
+
+/// On PostgreSQL the free space is the server's matter, and its vacuum's.
+async fn what_is_forgotten_cannot_be_read_from_the_file(place: Place) {
+    let bench = place.bench(1).await;
+    bench.rejected(1).await;
+    let Some(directory) = &place.directory else { return };
+    let found = || {
+        let files = std::fs::read_dir(directory.path()).unwrap();
+        let bytes: Vec<u8> =
+            files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+        bytes.windows(17).filter(|part| part == b"anna@shop.example").count()
+    };
+    assert!(found() > 0, "the address was stored");
+    bench.forget(1).await;
+    // The last one to close writes everything back into the one file.
+    drop(bench.raw);
+    bench.ledger.close().await;
+    assert_eq!(found(), 0);
 }
 
 async fn content_of_what_ended_long_ago_is_dropped_and_no_other(place: Place) {

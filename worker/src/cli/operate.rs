@@ -39,8 +39,8 @@ pub struct SetupArgs {
     /// Print the ledger's tables and grants for a database administrator, and change nothing
     #[arg(long)]
     pub print_sql: bool,
-    /// The ledger was restored from a backup: turn every message that the engine knows to be
-    /// further along into unknown, then let sending go on
+    /// The ledger was restored from a backup, and every worker is stopped: turn every message that
+    /// the engine knows to be further along into unknown, then let sending go on
     #[arg(long, conflicts_with = "print_sql")]
     pub after_restore: bool,
 }

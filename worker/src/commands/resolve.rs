@@ -12,6 +12,9 @@ use digest_activities::ledger::{Actor, Answer, Ledger, LedgerError};
 use digest_workflows::operation::{Event, Note, Operation, OperationKey, Rules, State, Verdict};
 use jiff::Timestamp;
 
+/// The name of a verdict in the audit.
+const JUDGED: &str = "judged";
+
 /// What becomes of one key.
 enum Fate {
     /// The verdict about this attempt is recorded, and acted on at once or then.
@@ -59,7 +62,7 @@ pub(super) async fn run(config: Config, args: ResolveArgs) -> anyhow::Result<Exi
         let event = Event::Judged { verdict, attempt: Some(attempt) };
         let recorded = ledger.record(key, &event, &rules, actor, None).await?;
         let operation = &recorded.answer.operation;
-        let fate = fate(operation, recorded.change.note, attempt, verdict);
+        let fate = fate(operation, recorded.change.note, attempt);
         output::print(&format!("{key}: {}", done(&fate, operation.state)))?;
         match fate {
             Fate::Refused(_) => refused += 1,
@@ -82,7 +85,10 @@ async fn plan(
     for key in keys {
         let (operation, fate) = match ledger.operation(key).await {
             Ok(answer) => {
-                let fate = foresee(&answer, verdict, attempt, rules);
+                let mut fate = foresee(&answer, verdict, attempt, rules);
+                if is_so(&answer.operation, verdict, attempt) && was_judged(ledger, key).await? {
+                    fate = Fate::Already;
+                }
                 (Some(answer.operation), fate)
             }
             Err(LedgerError::NoSuchOperation(_)) => {
@@ -99,11 +105,11 @@ fn foresee(answer: &Answer, verdict: Verdict, attempt: Option<u32>, rules: &Rule
     let mut operation = answer.operation.clone();
     let event = Event::Judged { verdict, attempt };
     let note = operation.apply(&event, rules, &answer.moment).note;
-    fate(&operation, note, attempt.unwrap_or(operation.newest_handed_over), verdict)
+    fate(&operation, note, attempt.unwrap_or(operation.newest_handed_over))
 }
 
 /// What a verdict came to, from the operation after it.
-fn fate(operation: &Operation, note: Option<Note>, attempt: u32, verdict: Verdict) -> Fate {
+fn fate(operation: &Operation, note: Option<Note>, attempt: u32) -> Fate {
     let newest = operation.newest_handed_over;
     match note {
         None => Fate::Recorded(attempt, None),
@@ -111,7 +117,6 @@ fn fate(operation: &Operation, note: Option<Note>, attempt: u32, verdict: Verdic
             Fate::Recorded(attempt, operation.verdict.map(|pending| pending.acts_at))
         }
         Some(Note::AlreadyRecorded) => Fate::Already,
-        Some(Note::NotUnknown) if attempt == newest && is_so(operation, verdict) => Fate::Already,
         Some(Note::NotUnknown) => Fate::Refused(format!("it is {}, not unknown", operation.state)),
         Some(Note::NotNewestAttempt) => {
             Fate::Refused(format!("name the newest attempt handed over: --attempt {newest}"))
@@ -120,17 +125,26 @@ fn fate(operation: &Operation, note: Option<Note>, attempt: u32, verdict: Verdic
     }
 }
 
-/// Whether an operation that is no longer unknown is what the verdict says.
-fn is_so(operation: &Operation, verdict: Verdict) -> bool {
+/// Whether an operation is no longer unknown, and is what the verdict says.
+fn is_so(operation: &Operation, verdict: Verdict, attempt: Option<u32>) -> bool {
+    let newest = operation.newest_handed_over;
+    if operation.state == State::Unknown || attempt.is_some_and(|attempt| attempt != newest) {
+        return false;
+    }
     match verdict {
         Verdict::Delivered => matches!(operation.state, State::Sent | State::Cleaned),
         Verdict::Abandon => operation.state == State::Expired,
         Verdict::NotDelivered => {
-            operation.newest_handed_over > 0
-                && operation.is_proven_not_sent()
-                && !operation.contradicted
+            newest > 0 && operation.is_proven_not_sent() && !operation.contradicted
         }
     }
+}
+
+/// Whether somebody's verdict was taken, and not only ignored.
+async fn was_judged(ledger: &Ledger, key: &OperationKey) -> Result<bool, LedgerError> {
+    let taken = |note: Option<&str>| note.is_none_or(|note| note == Note::ActsLater.words());
+    let timeline = ledger.show(key).await?.timeline;
+    Ok(timeline.iter().any(|line| line.event == JUDGED && taken(line.note.as_deref())))
 }
 
 fn preview(planned: &[(OperationKey, Option<Operation>, Fate)], verdict: Verdict) -> String {
@@ -194,7 +208,7 @@ mod tests {
         for verdict in [Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon] {
             let event = Event::Judged { verdict, attempt: None };
             let note = operation.apply(&event, &Rules::default(), &moment).note;
-            let fate = fate(&operation, note, 0, verdict);
+            let fate = fate(&operation, note, 0);
             assert!(matches!(fate, Fate::Refused(why) if why == "it is selected, not unknown"));
         }
     }

@@ -6,9 +6,13 @@ use crate::cli::operate::SetupArgs;
 use crate::config::{Config, Secrets};
 use crate::engine::{schedule, search_attributes};
 use crate::output;
+use crate::restore;
+use anyhow::Context;
 use digest_activities::ledger::{self, Ledger};
 use digest_workflows::weekly::WeeklyInput;
+use indicatif::ProgressBar;
 use jiff::Timestamp;
+use temporalio_client::Client;
 
 /// Prepares everything that a run needs.
 ///
@@ -29,17 +33,22 @@ pub(super) async fn run(config: Config, args: SetupArgs) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     config.check(&secrets, Timestamp::now())?;
-    let (ledger, setup) = Ledger::set_up(url, schema).await?;
+    let (mut ledger, setup) = Ledger::set_up(url, schema).await?;
+    let campaign = &config.campaign.name;
+    ledger.note_setup(campaign, ledger.now().await?).await?;
     let what = match (setup.from, setup.to) {
         (0, to) => format!("created at version {to}"),
         (from, to) if from == to => format!("is at version {to} already"),
         (from, to) => format!("migrated from version {from} to {to}"),
     };
     output::print(&format!("ledger: {what} (id {})", ledger.identity().id))?;
-    ledger.close().await;
     let client = assemble::engine(&config, false).await?;
     search_attributes::register(&client).await?;
     output::print(&format!("search attributes: {} exist", search_attributes::NAMES.join(", ")))?;
+    if args.after_restore {
+        after_restore(&config, &mut ledger, &client).await?;
+    }
+    ledger.close().await;
     let weekly = schedule::Weekly {
         campaign: config.campaign.name.clone(),
         cron: config.campaign.cron.clone(),
@@ -59,4 +68,29 @@ pub(super) async fn run(config: Config, args: SetupArgs) -> anyhow::Result<Exit>
     };
     output::print(&format!("schedule {id}: {what}"))?;
     Ok(Exit::Done)
+}
+
+/// Compares a restored ledger with the engine, under a new epoch.
+async fn after_restore(
+    config: &Config,
+    ledger: &mut Ledger,
+    client: &Client,
+) -> anyhow::Result<()> {
+    ledger.raise_epoch().await?;
+    output::print(&format!("restore: the ledger's epoch is {} now", ledger.identity().epoch))?;
+    let bar = ProgressBar::new_spinner().with_message("operations compared with the engine");
+    let said = |count| bar.set_position(count);
+    let campaign = &config.campaign.name;
+    let restored = restore::after_restore(ledger, client, campaign, &config.rules(), said).await;
+    bar.finish_and_clear();
+    let restored = restored.context(
+        "the comparison with the engine is not complete; keep the workers stopped and run `digestd \
+         setup --after-restore` again",
+    )?;
+    output::print(&format!(
+        "restore: {} operations compared with the engine, {} of them became unknown \
+         (`digestd unknown`); {} workflows of before ended, {} holds ended",
+        restored.looked_at, restored.unknown, restored.terminated, restored.resumed
+    ))?;
+    Ok(())
 }

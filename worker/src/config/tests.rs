@@ -452,8 +452,8 @@ fn check_refuses_a_tick_where_the_clocks_change_and_secrets_that_are_missing_or_
     assert_eq!(
         config.check(&Secrets::default(), now).unwrap_err().to_string(),
         "/etc/shop/digestd.toml, line 5, campaign.cron: the cron \"30 2 * * SUN\" in \
-         America/New_York would be skipped: the clocks go forward over it at 2027-03-14T02:30:00; \
-         the nearest safe time is 03:00: \"0 3 * * SUN\""
+         America/New_York may be skipped: the clocks go forward then, or in the hour after it, as on \
+         2027-03-14T02:30:00; the nearest safe time is 03:00: \"0 3 * * SUN\""
     );
     let config = parse(&LEAST.replace("smtp://", "smtp+insecure://")).unwrap();
     config.check(&Secrets::default(), now).unwrap();

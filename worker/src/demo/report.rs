@@ -87,8 +87,8 @@ impl fmt::Display for Report<'_> {
         match self.accepted {
             Some((accepted, 0)) => writeln!(
                 f,
-                "the provider accepted {accepted} messages, under a key of its own each: nobody got \
-                 two"
+                "messages that the provider accepted: {accepted}, each under a key of its own, so \
+                 nobody got two"
             )?,
             Some((_, twice)) => writeln!(f, "THE PROVIDER ACCEPTED {twice} KEYS TWICE")?,
             None => {}

@@ -61,7 +61,7 @@ from customers join offers on (customers.rowid + offers.n) % 3 = 0
 /// # Errors
 /// What SQLite says.
 pub(super) async fn create(file: &Path, cast: Cast, tick: Timestamp) -> anyhow::Result<()> {
-    let fill = async {
+    let filling = async {
         let mut shop = open(file, true).await?;
         sqlx::raw_sql(TABLES).execute(&mut shop).await?;
         let mut transaction = shop.begin().await?;
@@ -71,7 +71,7 @@ pub(super) async fn create(file: &Path, cast: Cast, tick: Timestamp) -> anyhow::
         transaction.commit().await?;
         shop.close().await
     };
-    fill.await.with_context(|| format!("the demo's shop {} cannot be created", file.display()))
+    filling.await.with_context(|| format!("the demo's shop {} cannot be created", file.display()))
 }
 
 /// Customer `id` unsubscribes.

@@ -188,9 +188,9 @@ impl<'a> Show<'a> {
         let text = report.to_string();
         // With JSON, standard output has just that.
         if self.options.json {
-            output::say(&text)?
+            output::say(&text)?;
         } else {
-            output::print(&text)?
+            output::print(&text)?;
         }
         Ok(())
     }

@@ -74,7 +74,8 @@ impl Story {
         let key = transition.key.clone();
         match (transition.from.as_str(), transition.to.as_str()) {
             (_, "retrying") => {
-                self.retried.entry(transition.why.clone()).or_default().insert(key);
+                let code = code(&transition.why).to_owned();
+                self.retried.entry(code).or_default().insert(key);
             }
             (_, "unknown") => {
                 self.doubted.insert(key);
@@ -100,8 +101,53 @@ impl Story {
     }
 }
 
+/// The provider's own word in `http 429 rate_limited`.
+fn code(why: &str) -> &str {
+    let word = why.strip_prefix("http ").and_then(|rest| rest.split_once(' '));
+    word.map_or(why, |(_, word)| word)
+}
+
 /// The customer that `key` is about.
 pub(super) fn customer(key: &str) -> &str {
     let rest = key.strip_prefix(CAMPAIGN).and_then(|rest| rest.strip_prefix(':')).unwrap_or(key);
     rest.split_once(':').map_or(rest, |(_, customer)| customer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transition(key: &str, from: &str, to: &str, why: &str) -> Transition {
+        let of = str::to_owned;
+        Transition { at: of("09:00:00"), key: of(key), from: of(from), to: of(to), why: of(why) }
+    }
+
+    #[test]
+    fn an_operation_that_meets_the_same_twice_counts_once() {
+        let mut story = Story::default();
+        for (key, from, to, why) in [
+            ("digest:2026-W49:a", "sending", "retrying", "http 429 rate_limited"),
+            ("digest:2026-W49:a", "sending", "retrying", "http 429 rate_limited"),
+            ("digest:2026-W49:b", "sending", "retrying", "http 429 rate_limited"),
+            ("digest:2026-W49:b", "sending", "unknown", "no answer in time"),
+            ("digest:2026-W49:b", "unknown", "sent", "found by a look-up"),
+        ] {
+            story.tell(&transition(key, from, to, why));
+        }
+        let met: Vec<_> = story.met();
+        let of = str::to_owned;
+        assert_eq!(
+            met,
+            [
+                (of("retried after rate_limited"), 2),
+                (of("in doubt"), 1),
+                (of("found by a look-up"), 1)
+            ]
+        );
+    }
+
+    #[test]
+    fn the_customer_is_what_the_key_ends_with() {
+        assert_eq!(customer("digest:2026-W49:customer-0007"), "customer-0007");
+    }
 }

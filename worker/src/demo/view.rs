@@ -24,7 +24,7 @@ pub(super) struct View {
 }
 
 enum Screen {
-    Bars(Bars),
+    Bars(Box<Bars>),
     Lines { counted: Option<Instant>, counts: String },
 }
 
@@ -57,7 +57,7 @@ impl View {
         let screen = if bars.eligibility.is_hidden() {
             Screen::Lines { counted: None, counts: String::new() }
         } else {
-            Screen::Bars(bars)
+            Screen::Bars(Box::new(bars))
         };
         Self { customers, screen }
     }
@@ -116,7 +116,7 @@ impl Bars {
         let below = text("{wide_msg}", " ");
         let newest: Vec<_> = (0..NEWEST).map(|_| text("{wide_msg}", " ")).collect();
         let blanks = [above, below];
-        for bar in blanks.iter().chain(&newest) {
+        for bar in blanks.iter().chain([&states, &classes, &met]).chain(&newest) {
             bar.tick();
         }
         let colours = output::colours(&std::io::stderr());

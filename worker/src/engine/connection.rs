@@ -218,7 +218,7 @@ fn call_error(doing: &str, status: &Status, place: &Place, hint: &'static str) -
 }
 
 /// The namespace that a client is bound to.
-pub(super) fn namespace(client: &Client) -> String {
+pub(crate) fn namespace(client: &Client) -> String {
     client.namespace()
 }
 

@@ -2,6 +2,7 @@
 
 use super::connection::namespace;
 use super::{EngineError, code_name};
+use jiff::SignedDuration;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use temporalio_client::grpc::{OperatorService, WorkflowService};
@@ -66,6 +67,28 @@ pub async fn register(client: &Client) -> Result<(), EngineError> {
         }
     }
     until_visible(&mut client, &namespace).await
+}
+
+/// Whether the namespace has all of them, and for how long it keeps closed workflows, if it tells.
+///
+/// # Errors
+/// [`EngineError::MissingSearchAttributes`], [`EngineError::SearchAttributeType`], or
+/// [`EngineError::Call`].
+pub async fn verify(client: &Client) -> Result<Option<SignedDuration>, EngineError> {
+    let namespace = namespace(client);
+    let mut client = client.clone();
+    let described = DescribeNamespaceRequest {
+        namespace: namespace.clone(),
+        ..DescribeNamespaceRequest::default()
+    };
+    let described = client
+        .describe_namespace(described.into_request())
+        .await
+        .map_err(|status| EngineError::call("describing the namespace", &status))?
+        .into_inner();
+    check(client.connection_mut(), &namespace, &described).await?;
+    let kept = described.config.and_then(|config| config.workflow_execution_retention_ttl);
+    Ok(kept.map(|kept| SignedDuration::from_secs(kept.seconds)))
 }
 
 /// Each part of the server reads the registration from a cache of its own, for some seconds an old

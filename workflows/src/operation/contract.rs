@@ -102,3 +102,12 @@ pub struct ProviderRef {
     /// A fingerprint of the account and endpoint, never the credential itself.
     pub account: String,
 }
+
+impl ProviderRef {
+    /// The provider of an attempt of which nothing is on record. No configuration has it, so it is
+    /// neither replayed to nor asked.
+    #[must_use]
+    pub fn unrecorded() -> Self {
+        Self { kind: "unrecorded".to_owned(), account: String::new() }
+    }
+}

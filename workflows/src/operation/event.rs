@@ -107,6 +107,12 @@ pub enum Event {
     Refrozen,
     /// A dead letter is replayed.
     Replayed,
+    /// The ledger was restored from a backup, and the engine has seen the operation go further: an
+    /// attempt may have been handed over of which nothing is on record.
+    Restored {
+        /// How many attempts the engine knows of.
+        attempts: u32,
+    },
     /// The rows of the operation are removed.
     CleanedUp,
     /// Removing the rows failed.
@@ -198,6 +204,7 @@ impl Event {
             Self::ContentGone => "content_gone",
             Self::Refrozen => "refrozen",
             Self::Replayed => "replayed",
+            Self::Restored { .. } => "restored",
             Self::CleanedUp => "cleaned_up",
             Self::CleanupFailed { .. } => "cleanup_failed",
             Self::CleanupAgain => "cleanup_again",

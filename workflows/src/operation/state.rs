@@ -8,6 +8,7 @@
 //! unknown  -> expired                                given up without an answer
 //! sent     -> cleaned
 //! dead     -> sending                                bounded, audited replay only
+//! any of selected, sending, retrying, dead -> unknown  only after a restore from a backup
 //! ```
 
 use super::class::FailureClass;

@@ -350,6 +350,47 @@ fn a_dead_letter_is_replayed_as_a_new_generation_unless_stale() {
 }
 
 #[test]
+fn after_a_restore_nothing_is_sent_again_without_evidence() {
+    let restored = |bench: &mut Bench, attempts| bench.apply(Event::Restored { attempts }, 10).note;
+    let mut selected = Bench::new();
+    let mut retrying = Bench::new();
+    retrying.begin(REPLAY, 0).unwrap();
+    retrying.refused(1, FailureClass::Transport, 1);
+    let mut in_doubt = Bench::unknown(REPLAY);
+    let mut dead = Bench::new();
+    dead.begin(Contract::NONE, 0).unwrap();
+    dead.refused(1, FailureClass::Rejected, 1);
+    for bench in [&mut selected, &mut retrying, &mut in_doubt, &mut dead] {
+        assert_eq!(restored(bench, 2), None);
+        assert_eq!((bench.op.state, bench.op.attempts), (State::Unknown, 2), "{:?}", bench.op);
+        assert_eq!(
+            restored(bench, 2),
+            Some(Note::AlreadyRecorded),
+            "a second restore adds nothing"
+        );
+        assert_eq!(bench.begin(REPLAY, 11), Err(CannotBegin::InDoubt));
+        assert_eq!(bench.begin(Contract::NONE, 11), Err(CannotBegin::InDoubt));
+        assert_eq!(bench.apply(Event::Replayed, 11).note, Some(Note::DoesNotApply));
+        // A verdict counts, but not while a worker of before may still hand over.
+        assert_eq!(bench.judged(Verdict::NotDelivered, 2, 20), Some(Note::ActsLater));
+        assert_eq!(bench.op.state, State::Unknown);
+    }
+    // What was replayed after the backup belongs to another generation.
+    assert_eq!((dead.op.generation, dead.op.ordinal), (2, 1));
+
+    for state in [State::Sent, State::Cleaned] {
+        let mut bench = Bench::new();
+        bench.begin(Contract::NONE, 0).unwrap();
+        bench.accepted(1, 1);
+        if state == State::Cleaned {
+            bench.apply(Event::CleanedUp, 2);
+        }
+        assert_eq!(restored(&mut bench, 5), Some(Note::DoesNotApply));
+        assert_eq!(bench.op.state, state);
+    }
+}
+
+#[test]
 fn a_dead_letter_that_was_accepted_after_all_is_never_replayed() {
     let mut bench = Bench::new();
     bench.begin(Contract::NONE, 0).unwrap();
@@ -498,6 +539,8 @@ enum Act {
     Replay,
     Cancel,
     CleanUp(bool),
+    /// The ledger is restored, and what was lost of it was accepted or not.
+    Restore(bool),
 }
 
 fn class() -> impl Strategy<Value = FailureClass> {
@@ -519,6 +562,7 @@ fn act() -> impl Strategy<Value = Act> {
         2 => Just(Act::Replay),
         1 => Just(Act::Cancel),
         1 => any::<bool>().prop_map(Act::CleanUp),
+        1 => any::<bool>().prop_map(Act::Restore),
     ]
 }
 
@@ -588,6 +632,12 @@ proptest! {
                 Act::CleanUp(true) => { bench.apply(Event::CleanedUp, now); },
                 Act::CleanUp(false) => {
                     bench.apply(Event::CleanupFailed { random: 0.5 }, now);
+                },
+                Act::Restore(lost) => {
+                    let attempts = bench.op.attempts + 1;
+                    if bench.apply(Event::Restored { attempts }, now).note.is_none() {
+                        world.push((attempts, now, lost && !accepted));
+                    }
                 },
             }
             let op = &bench.op;

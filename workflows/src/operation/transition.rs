@@ -2,9 +2,12 @@
 
 use super::begin::Moment;
 use super::class::{Failure, FailureClass};
+use super::contract::{Contract, ProviderRef};
 use super::event::{Change, Event, Finding, Note, Outcome};
 use super::policy::Rules;
-use super::state::{Acceptance, Cleanups, Lookups, Operation, PendingVerdict, State, Verdict};
+use super::state::{
+    Acceptance, Cleanups, Doubt, Lookups, Operation, PendingVerdict, State, Verdict,
+};
 use jiff::{SignedDuration, Timestamp};
 
 /// Look-ups never wait longer than this for each other.
@@ -56,6 +59,7 @@ impl Turn<'_> {
             Event::ContentGone => self.content_gone(),
             Event::Refrozen => self.refrozen(),
             Event::Replayed => self.replayed(),
+            Event::Restored { attempts } => self.restored(*attempts),
             Event::CleanedUp => self.cleaned_up(),
             Event::CleanupFailed { random } => self.cleanup_failed(*random),
             Event::CleanupAgain => self.cleanup_again(),
@@ -332,13 +336,59 @@ impl Turn<'_> {
         if self.op.may_replay(self.moment).is_err() {
             return Some(Note::DoesNotApply);
         }
+        self.open_generation();
+        self.op.replay_over = false;
+        self.op.enter(State::Sending, self.moment.now);
+        None
+    }
+
+    fn open_generation(&mut self) {
         self.op.generation += 1;
         self.op.ordinal = 0;
         self.op.began = None;
         self.op.failures.clear();
         self.op.retry_at = None;
-        self.op.replay_over = false;
-        self.op.enter(State::Sending, self.moment.now);
+    }
+
+    /// Keeps a doubt for the attempt that is not on record. Whatever it was handed to, nothing can
+    /// be asked about it, and nothing is replayed past it; only a late answer or a human settles it.
+    fn restored(&mut self, attempts: u32) -> Option<Note> {
+        match self.op.state {
+            State::Selected | State::Sending | State::Retrying => {}
+            State::Unknown if attempts <= self.op.attempts => return Some(Note::AlreadyRecorded),
+            State::Unknown => {}
+            // What the engine has seen go on was replayed after the backup: another generation.
+            State::Dead => self.open_generation(),
+            State::Sent | State::Cleaned | State::Suppressed | State::Expired => {
+                return Some(Note::DoesNotApply);
+            }
+        }
+        let (now, timeouts) = (self.moment.now, self.rules.timeouts);
+        self.op.count_attempt(self.moment);
+        self.op.attempts = self.op.attempts.max(attempts);
+        self.op.doubts.push(Doubt {
+            number: self.op.attempts,
+            generation: self.op.generation,
+            ordinal: self.op.ordinal,
+            begun_at: now,
+            lease_ends: now,
+            // A worker that holds a lease from before the restore may still hand over.
+            settles_at: now + timeouts.lease + timeouts.settle,
+            provider: ProviderRef::unrecorded(),
+            contract: Contract::NONE,
+            content_hash: String::new(),
+        });
+        self.op.newest_handed_over = self.op.attempts;
+        self.op.doubts_ever += 1;
+        self.op.first_intent_at.get_or_insert(now);
+        // It spoke of the attempts on record alone; that the customer has the message stays true.
+        self.op.verdict = self.op.verdict.filter(|v| v.verdict == Verdict::Delivered);
+        self.op.retry_at = None;
+        self.op.class = Some(FailureClass::Ambiguous);
+        if self.op.state != State::Unknown {
+            self.op.lookups = Lookups { next_at: Some(now), ..Lookups::default() };
+        }
+        self.op.enter(State::Unknown, now);
         None
     }
 
