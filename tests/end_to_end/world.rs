@@ -161,17 +161,22 @@ pub(crate) fn world(name: &str) -> Plan {
     plan.with("provider.rate_per_second", 500.0)
 }
 
+/// Sets `table.key`.
+fn set(settings: &mut toml::Table, key: &str, value: toml::Value) {
+    let mut parts: Vec<&str> = key.split('.').collect();
+    let last = parts.pop().unwrap();
+    let mut table = settings;
+    for part in parts {
+        let entry = table.entry(part).or_insert_with(|| toml::Table::new().into());
+        table = entry.as_table_mut().unwrap();
+    }
+    table.insert(last.to_owned(), value);
+}
+
 impl Plan {
     /// Sets `table.key` of the configuration.
     pub(crate) fn with(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
-        let mut parts: Vec<&str> = key.split('.').collect();
-        let last = parts.pop().unwrap();
-        let mut table = &mut self.settings;
-        for part in parts {
-            let entry = table.entry(part).or_insert_with(|| toml::Table::new().into());
-            table = entry.as_table_mut().unwrap();
-        }
-        table.insert(last.to_owned(), value.into());
+        set(&mut self.settings, key, value.into());
         self
     }
 
@@ -281,12 +286,17 @@ impl World {
         self.folder.path().join("digestd.toml")
     }
 
-    /// The same deployment on another engine.
-    pub(crate) async fn move_to(&mut self, engine: SocketAddr) {
+    /// Sets `table.key` in its configuration.
+    pub(crate) fn edit(&mut self, key: &str, value: impl Into<toml::Value>) {
         let text = std::fs::read_to_string(self.config()).unwrap();
         let mut settings: toml::Table = text.parse().unwrap();
-        settings["engine"]["address"] = engine.to_string().into();
+        set(&mut settings, key, value.into());
         std::fs::write(self.config(), toml::to_string(&settings).unwrap()).unwrap();
+    }
+
+    /// The same deployment on another engine.
+    pub(crate) async fn move_to(&mut self, engine: SocketAddr) {
+        self.edit("engine.address", engine.to_string());
         self.client = engine::client(engine).await;
     }
 
