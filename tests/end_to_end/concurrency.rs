@@ -71,7 +71,7 @@ async fn schedule_command_and_plain_start_of_one_period_are_one_run() {
         schedule.trigger(ScheduleOverlapPolicy::AllowAll, options).await.unwrap();
     };
     let by_command = format!("run --period {period}");
-    let plain = async {
+    let by_tool = async {
         let start = RunStart { campaign: world.campaign.clone(), period, tick: None };
         let options = WorkflowStartOptions::new(world.campaign.clone(), id.clone())
             .id_conflict_policy(WorkflowIdConflictPolicy::Fail)
@@ -82,7 +82,7 @@ async fn schedule_command_and_plain_start_of_one_period_are_one_run() {
         drop(run.await);
     };
     let ((), first, second, ()) =
-        tokio::join!(scheduled, world.digestd(&by_command), world.digestd(&by_command), plain);
+        tokio::join!(scheduled, world.digestd(&by_command), world.digestd(&by_command), by_tool);
     for said in [&first, &second] {
         assert!(
             (said.code == 0 && said.stderr.contains("started"))

@@ -8,6 +8,8 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::Arc;
 use temporalio_common::protos::temporal::api::common::v1::Payload;
+use temporalio_common::protos::temporal::api::enums::v1::EventType;
+use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 
 /// One customer whose mail goes to a scripted server.
 async fn scripted(name: &str, scripts: Vec<Script>) -> Option<(World, Arc<SmtpServer>)> {
@@ -30,6 +32,9 @@ fn verdict(verdict: &str, attempt: u32) -> serde_json::Value {
 async fn is_visible(world: &World, key: &digest_workflows::operation::OperationKey) {
     let status = world.status().await;
     counts(&status, &[("unknown", 1)]);
+    let unknown = world.digestd("unknown --json").await;
+    let unknown: serde_json::Value = serde_json::from_str(&unknown.stdout).unwrap();
+    assert_eq!(unknown["operations"][0]["key"], key.to_string(), "{unknown:#}");
     let shown = world.show(key).await;
     assert_eq!(shown["state"], "unknown");
     assert!(shown["attempts"][0]["outcome"].is_null(), "{shown:#}");
@@ -114,8 +119,11 @@ async fn a_server_that_stores_and_never_answers_leaves_a_visible_unknown() {
     let again = world.digestd("run --period 2024-W10 --wait").await;
     assert_eq!(again.code, 3, "{again:?}");
     assert_eq!(world.inbox()[&key.to_string()], 1);
-    // A verdict after the run has closed still counts.
-    world.reconcile(&key, verdict("delivered", 1)).await;
+    // A verdict after the run has closed still counts, also on the command line.
+    let (key_text, reason) = (key.to_string(), "found in the server's log");
+    let line = ["resolve", &key_text, "--delivered", "--reason", reason, "--by", "kim", "--yes"];
+    let said = world.digestd_with(&line).await;
+    assert_eq!(said.code, 0, "{said:?}");
     world.until_state(&key, "cleaned").await;
     counts(&world.status().await, &[("unknown", 0), ("cleaned", 1)]);
     world.check().await;
@@ -203,6 +211,36 @@ async fn nonsense_signals_change_nothing_and_a_correct_one_afterwards_works() {
     world.reconcile(&key, verdict("delivered", 1)).await;
     world.until_state(&key, "cleaned").await;
     assert_eq!(server.record().ends_of_data, 1);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edited_configuration_fails_no_replay_and_moves_no_doubt() {
+    let hang = after_the_dot(Act::store_then(Act::Hang));
+    let Some((mut world, server)) = scripted("edited", vec![hang]).await else { return };
+    let key = world.key("customer-0001");
+    let worker = world.worker().await;
+    world.start_run().await;
+    world.until_state(&key, "unknown").await;
+    worker.kill();
+    // Other rules, and another provider, which must neither be asked nor sent to.
+    let other = SmtpServer::start(Traits::default(), []).unwrap();
+    world.edit("provider.url", format!("smtp://127.0.0.1:{}", other.port()));
+    world.edit("provider.lease", "30s");
+    world.edit("provider.timeout", "2s");
+    world.edit("unknown.escalate_after", "60s");
+    world.edit("retry.ambiguous.base", "5s");
+    world.edit("retry.ambiguous.cap", "9s");
+    let _worker = world.worker().await;
+    world.reconcile(&key, verdict("delivered", 1)).await;
+    world.until_state(&key, "cleaned").await;
+    assert_eq!(other.record().connections, 0, "the doubt was taken to another provider");
+    assert_eq!(server.record().ends_of_data, 1);
+    for (id, run) in world.workflows("").await {
+        let history = world.history(&id, &run).await;
+        let failed = |event: &HistoryEvent| event.event_type() == EventType::WorkflowTaskFailed;
+        assert!(!history.iter().any(failed), "a task of {id} failed");
+    }
     world.check().await;
 }
 

@@ -1,5 +1,7 @@
 //! The smallest child workflow that there can be, to compare with.
 
+#![expect(clippy::unused_async, reason = "a workflow that does nothing awaits nothing")]
+
 use crate::end_to_end::world::{Cost, World, cost, until};
 use std::time::Duration;
 use temporalio_client::{

@@ -57,7 +57,7 @@ async fn pages_of_only_ineligible_customers_are_not_the_end() {
     let customers = (1..=25)
         .map(|number| {
             let customer = Customer::new(format!("customer-{number:04}"), number);
-            Customer { rows: if number <= 20 { 0 } else { 1 }, ..customer }
+            Customer { rows: u32::from(number > 20), ..customer }
         })
         .collect();
     let plan = world("ineligible").these(customers).with("dispatch.page_size", 5);
