@@ -8,7 +8,7 @@ pub mod operate;
 pub mod read;
 mod values;
 
-pub use values::{Decision, key, private};
+pub use values::{Decision, key};
 
 use crate::config::{ConfigError, SecretError};
 use clap::{Parser, Subcommand};

@@ -11,11 +11,14 @@
     reason = "the engine's macros set the shape of handlers"
 )]
 
+mod waits;
+mod words;
+
 use crate::activities::{
     DeliverInput, Gates, LedgerRef, OperationInput, Pause, Progress, RecordInput,
 };
 use crate::attributes;
-use crate::operation::{Event, FailureClass, Operation, OperationKey, Rules, State, Step, Why};
+use crate::operation::{Event, FailureClass, Operation, OperationKey, Rules, State, Step};
 use crate::signal::{Anything, Letter, verdict};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,10 +26,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
-    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, SyncWorkflowContext, TimerOptions,
-    WaitConditionOptions, WorkflowCancellationToken, WorkflowContext, WorkflowContextView,
-    WorkflowResult,
+    ContinueAsNewOptions, LocalActivityOptions, RetryPolicy, SyncWorkflowContext,
+    WorkflowCancellationToken, WorkflowContext, WorkflowContextView, WorkflowResult,
 };
+use waits::{outage_wait, pause, rest, wait_for, wait_out};
+use words::show;
 
 /// A history that grows past this many events is continued as new.
 const EVENTS_MAX: u32 = 1_500;
@@ -34,20 +38,8 @@ const EVENTS_MAX: u32 = 1_500;
 const REMARKS_MAX: usize = 5;
 /// At most this many signals wait for the ledger; more are noted and dropped.
 const LETTERS_MAX: usize = 50;
-/// The first wait after the ledger or a worker did not answer; it doubles.
-const OUTAGE_WAIT: Duration = Duration::from_secs(1);
-/// The longest such wait.
-const OUTAGE_WAIT_MAX: Duration = Duration::from_mins(1);
-/// The first wait under a hold; it doubles.
-const HOLD_WAIT: Duration = Duration::from_mins(1);
-/// The longest such wait.
-const HOLD_WAIT_MAX: Duration = Duration::from_mins(15);
-/// The wait for a listening place, or for another worker.
-const SHORT_WAIT: Duration = Duration::from_secs(5);
 /// What an activity needs besides the provider's time: the ledger, rendering, the rate.
 const OVERHEAD: Duration = Duration::from_mins(1);
-/// No timer is shorter, whatever the clocks say.
-const TIMER_MIN: Duration = Duration::from_millis(50);
 
 /// What an operation's workflow is started with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -343,169 +335,6 @@ async fn hand_over(ctx: &WorkflowContext<CustomerDigest>, letter: Letter) -> boo
     });
     show(ctx);
     true
-}
-
-/// Waits until `until` by the ledger's clock, as far as the engine's can tell, or for a signal.
-/// Returns whether the time has come.
-async fn wait_for(ctx: &WorkflowContext<CustomerDigest>, until: Timestamp, why: Why) -> bool {
-    let now = ctx.state(|s| s.answer.as_ref().map(|(_, now)| *now));
-    let remaining = now.map_or(OUTAGE_WAIT, |now| {
-        Duration::try_from(until.duration_since(now)).unwrap_or(TIMER_MIN)
-    });
-    let summary = match why {
-        Why::Retry(class) => format!("next attempt after {class}"),
-        Why::Replay => "replay under the same key".to_owned(),
-        Why::LookUp => "next look-up at the provider".to_owned(),
-        Why::LateAnswer => "a late answer, until the lease ends".to_owned(),
-        Why::Verdict => "the verdict is acted on".to_owned(),
-        Why::Human => "a human's verdict".to_owned(),
-        Why::Cleanup => "next cleanup".to_owned(),
-    };
-    pause(ctx, remaining.max(TIMER_MIN), &summary).await
-}
-
-/// Waits out a pause, or an outage.
-async fn wait_out(ctx: &WorkflowContext<CustomerDigest>) {
-    let (reason, idle, now) =
-        ctx.state(|s| (s.pause, s.idle, s.answer.as_ref().map(|(_, now)| *now)));
-    let (wait, summary) = match reason {
-        Some(Pause::Held) => (doubled(HOLD_WAIT, HOLD_WAIT_MAX, idle), "held: waits for resume"),
-        Some(Pause::Paced(at)) => {
-            let wait = now.map_or(SHORT_WAIT, |now| {
-                Duration::try_from(at.duration_since(now)).unwrap_or(TIMER_MIN)
-            });
-            (wait, "its place in the rate")
-        }
-        Some(Pause::Listening) => (SHORT_WAIT, "a place to listen for its answer"),
-        Some(Pause::Draining) => (SHORT_WAIT, "another worker"),
-        None => (outage_wait(idle), "the ledger or a worker"),
-    };
-    pause(ctx, wait.max(TIMER_MIN), summary).await;
-}
-
-/// One timer that nothing ends early.
-async fn rest(ctx: &WorkflowContext<CustomerDigest>, wait: Duration) {
-    let options = TimerOptions::builder(wait)
-        .cancellation_token(WorkflowCancellationToken::new())
-        .summary("the ledger or a worker".to_owned())
-        .build();
-    ctx.timer(options).await;
-}
-
-/// One timer that a signal ends early; returns whether it fired. Its token is detached: a requested
-/// cancellation stops nothing on a customer.
-async fn pause(ctx: &WorkflowContext<CustomerDigest>, wait: Duration, summary: &str) -> bool {
-    let timer_token = WorkflowCancellationToken::new();
-    let options = TimerOptions::builder(wait)
-        .cancellation_token(timer_token.clone())
-        .summary(summary.to_owned())
-        .build();
-    let signalled = WaitConditionOptions::builder()
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
-    let fired = temporalio_workflow::workflows::select! {
-        _ = ctx.timer(options) => true,
-        _ = ctx.wait_condition_with_options(
-            |s: &CustomerDigest| s.poked || !s.letters.is_empty(),
-            signalled,
-        ) => false,
-    };
-    if !fired {
-        timer_token.cancel();
-    }
-    fired
-}
-
-/// Says in words what the operation waits for, and upserts its state, only off the happy path.
-fn show(ctx: &WorkflowContext<CustomerDigest>) {
-    let cancelled = ctx.cancellation_token().is_cancelled();
-    let details = ctx.state(|s| s.details(cancelled));
-    ctx.set_current_details(details);
-    let state = ctx.state(CustomerDigest::state_to_show);
-    if state != ctx.state(|s| s.shown.clone()) {
-        ctx.upsert_search_attributes([attributes::STATE.value_set(state.clone())]);
-        ctx.state_mut(|s| s.shown = state);
-    }
-}
-
-impl CustomerDigest {
-    /// What the state search attribute should say. Selected, sending and a prompt sent are
-    /// `active`; once it says something else it is kept true.
-    fn state_to_show(&self) -> String {
-        if self.pause == Some(Pause::Held) {
-            return "held".to_owned();
-        }
-        let unusual = self.shown != attributes::ACTIVE;
-        match self.answer.as_ref().map(|(operation, _)| operation.state) {
-            None | Some(State::Selected | State::Sending) => attributes::ACTIVE.to_owned(),
-            Some(State::Sent | State::Cleaned) if !unusual => attributes::ACTIVE.to_owned(),
-            Some(state) => state.name().to_owned(),
-        }
-    }
-
-    fn details(&self, cancelled: bool) -> String {
-        let key = &self.input.key;
-        let mut lines = vec![format!("**{key}**")];
-        if let Some((operation, _)) = &self.answer {
-            let class = operation.class.map(|class| format!(", last failure: {class}"));
-            lines.push(format!(
-                "{} since {}{}",
-                operation.state,
-                operation.since,
-                class.unwrap_or_default()
-            ));
-        }
-        if self.pause == Some(Pause::Held) {
-            lines.push("The run is held: nothing is sent until `digestd resume`.".to_owned());
-        }
-        if !self.waits_for.is_empty() {
-            lines.push(format!("Waits for {}.", self.waits_for));
-        }
-        if let Some((operation, _)) =
-            self.answer.as_ref().filter(|(o, _)| o.state == State::Unknown)
-        {
-            lines.extend(how_to_resolve(key, operation));
-        }
-        if cancelled {
-            lines.push(
-                "Cancellation was requested. It stops nothing here: use `digestd cancel` for the \
-                 run, or `digestd resolve` for this operation."
-                    .to_owned(),
-            );
-        }
-        lines.extend(self.remarks.iter().map(|remark| format!("- {remark}")));
-        lines.join("\n\n")
-    }
-}
-
-/// The exact commands for an unknown, with the attempt that a verdict has to name.
-fn how_to_resolve(key: &OperationKey, operation: &Operation) -> Vec<String> {
-    let attempt = operation.newest_handed_over;
-    let acts = operation.settles_at().map_or_else(String::new, |at| {
-        format!(
-            " A verdict of not delivered is acted on at {at}, one of delivered when the lease ends."
-        )
-    });
-    vec![
-        format!("The provider may or may not have accepted attempt {attempt}.{acts}"),
-        format!(
-            "`digestd resolve {key} --delivered --attempt {attempt} --reason \"…\"` (or \
-             `--not-delivered`, `--abandon`)"
-        ),
-        format!(
-            "`temporal workflow signal --workflow-id {key} --name reconcile --input \
-             '{{\"verdict\":\"delivered\",\"attempt\":{attempt},\"by\":\"…\",\"reason\":\"…\"}}'`"
-        ),
-    ]
-}
-
-fn outage_wait(idle: u32) -> Duration {
-    doubled(OUTAGE_WAIT, OUTAGE_WAIT_MAX, idle)
-}
-
-/// `base`, doubled for each time after the first, up to `cap`.
-fn doubled(base: Duration, cap: Duration, times: u32) -> Duration {
-    base.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(cap)
 }
 
 /// A local activity of the workflow task: tried once, because the workflow asks again by itself, and

@@ -76,6 +76,10 @@ impl HandOver {
 
     /// An answer that nobody waits for any more: recorded, and the workflow is told.
     async fn late(&self, event: Event) {
+        if matches!(event, Event::Overdue { .. }) {
+            // Still no answer, which the ledger knows.
+            return;
+        }
         let key = self.input.key.to_string();
         tracing::info!(key, event = event.name(), "a late answer");
         let recorded = record_outcome(&self.parts, &self.input, &event, "late answer").await;

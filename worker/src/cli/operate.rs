@@ -1,8 +1,7 @@
 //! Arguments of the commands that set up and run.
 
-use super::values::{private, words};
+use super::values::words;
 use clap::{Args, Subcommand};
-use digest_activities::message::Redacted;
 use digest_workflows::operation::Period;
 use std::path::PathBuf;
 
@@ -113,18 +112,6 @@ pub struct RunArgs {
     /// Allow a period whose tick is still ahead
     #[arg(long)]
     pub future: bool,
-}
-
-/// Send one test message through the real path; it counts in no run
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  digestd canary --customer 1842 --to you@shop.example")]
-pub struct CanaryArgs {
-    /// The customer whose data the message shows
-    #[arg(long, value_name = "ID")]
-    pub customer: String,
-    /// Who gets it instead of the customer
-    #[arg(long, value_name = "ADDRESS", value_parser = private)]
-    pub to: Redacted<String>,
 }
 
 /// Print the completions of a shell

@@ -94,20 +94,6 @@ pub struct ListArgs {
     pub json: bool,
 }
 
-/// Compare selection, ledger, engine and provider key by key
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Any difference is named and ends with exit code 1.\n\nExample:\n  digestd audit --period 2026-W42"
-)]
-pub struct AuditArgs {
-    /// The ISO week, such as 2026-W42
-    #[arg(long, value_name = "P")]
-    pub period: Period,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Show the rules in force for failures and for unknown deliveries
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  digestd policy --json")]

@@ -1,9 +1,7 @@
 //! Values that several commands take.
 
 use clap::Args;
-use digest_activities::message::Redacted;
 use digest_workflows::operation::{KeyError, OperationKey};
-use std::convert::Infallible;
 
 /// Who decides something, and why; both are kept in the ledger and may be seen in the engine.
 #[derive(Clone, Debug, Args)]
@@ -22,15 +20,6 @@ impl Decision {
     pub fn who(&self) -> String {
         self.by.clone().unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
     }
-}
-
-/// A value that must not be printed, such as an address.
-///
-/// # Errors
-/// Never.
-#[expect(clippy::must_use_candidate, reason = "clap takes it as a parser, which is fallible")]
-pub fn private(text: &str) -> Result<Redacted<String>, Infallible> {
-    Ok(Redacted::new(text.to_owned()))
 }
 
 /// A person's own words.
