@@ -27,16 +27,18 @@ async fn killed_after_an_acceptance(name: &str) -> Option<World> {
 async fn a_kill_between_acceptance_and_record_is_unknown_and_not_sent_again() {
     let Some(world) = killed_after_an_acceptance("kill-accepted").await else { return };
     let accepted = world.inbox();
+    let under_way = world.under_way().await;
     let _worker = world.worker().await;
     let status = world.closed().await;
     assert_eq!(status["missing_count"], 0, "{status:#}");
     assert_ne!(status["unknown"], 0, "{status:#}");
     let after = world.inbox();
-    assert_eq!(after.len(), 3, "{after:?}");
     for (key, state) in world.operations().await {
-        assert_eq!(after[&key], 1, "{key}");
-        assert!(["cleaned", "unknown"].contains(&state.as_str()), "{key} is {state}");
-        assert!(state == "cleaned" || accepted.contains_key(&key), "{key} is unknown for nothing");
+        // Another one may have been killed between its intent and its hand-over.
+        let expected = if under_way.contains(&key) { "unknown" } else { "cleaned" };
+        assert_eq!(state, expected, "{key}");
+        let before = accepted.get(&key);
+        assert!(before.is_none() || before == after.get(&key), "{key} was sent again");
     }
     world.check().await;
 }

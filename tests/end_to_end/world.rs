@@ -156,6 +156,12 @@ impl World {
         self.ledger.pairs(&sql).await.into_iter().collect()
     }
 
+    /// The keys whose attempt is begun and not decided.
+    pub(crate) async fn under_way(&self) -> Vec<String> {
+        let all = self.operations().await.into_iter();
+        all.filter_map(|(key, state)| (state == "sending").then_some(key)).collect()
+    }
+
     /// Waits until the ledger has `key` in `state`.
     pub(crate) async fn until_state(&self, key: &OperationKey, state: &str) {
         until(&format!("{key} {state}"), async || {
