@@ -17,6 +17,7 @@ mod end_to_end {
     mod doubt;
     mod engine_truth;
     mod kills;
+    mod late;
     mod measure;
     mod outage;
     mod privacy;

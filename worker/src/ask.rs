@@ -1,7 +1,6 @@
 //! Asks before something is decided.
 
 use crate::cli::UsageError;
-use crate::output;
 use std::io::{self, IsTerminal, Write};
 
 /// Asks `question` on the terminal; returns whether the answer is yes. `yes` answers it. Where
@@ -24,13 +23,4 @@ pub fn confirm(question: &str, yes: bool, taken: bool) -> anyhow::Result<bool> {
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
-}
-
-/// Shows what will be done and asks whether to do it; `yes` answers beforehand.
-///
-/// # Errors
-/// As [`confirm`].
-pub fn agreed(what: &str, yes: bool) -> anyhow::Result<bool> {
-    output::say(what)?;
-    confirm("Go on?", yes, false)
 }
