@@ -1,11 +1,12 @@
 //! Runs that start long after their tick.
 
-use crate::end_to_end::world::{PERIOD, World, counts, until, world};
+use crate::end_to_end::world::{PERIOD, World, counts, server, until, world};
 use digest_workflows::activities::RunStart;
 use digest_workflows::attributes;
 use digest_workflows::operation::Period;
 use digest_workflows::run::{DigestRun, RunInput};
-use jiff::{SignedDuration, Timestamp};
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, Unit};
 use serde_json::Value;
 use temporalio_client::WorkflowStartOptions;
 
@@ -77,5 +78,34 @@ async fn after_eight_days_away_the_late_week_and_the_next_are_both_accounted_for
     let late = world.until_run(PERIOD, "closed").await;
     counts(&late, &[("selected", 5), ("dead", 5), ("sent", 0)]);
     assert_eq!(world.requests().len(), 5);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_while_the_engine_is_down_runs_once_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut engine) = server(Some(folder.path().join("temporal.db"))).await else { return };
+    // The next whole minute that leaves time to set up.
+    let soon = (Timestamp::now() + SignedDuration::from_secs(15)).to_zoned(TimeZone::UTC);
+    let tick = soon.round(Unit::Minute).unwrap().timestamp();
+    let tick = if tick < soon.timestamp() { tick + SignedDuration::from_mins(1) } else { tick };
+    let fields = tick.to_zoned(TimeZone::UTC).strftime("%M %H * * %a").to_string();
+    let plan = world("missed-tick").customers(5).with("message.when_empty", "send");
+    let plan = plan.with("campaign.cron", fields.to_uppercase()).with("campaign.timezone", "UTC");
+    let Some(world) = plan.start_on(engine.address()).await else { return };
+    let _worker = world.worker().await;
+    assert_eq!(world.digestd("schedule resume").await.code, 0);
+    let clock = async |at: Timestamp| {
+        until("the time", async || (Timestamp::now() >= at).then_some(())).await;
+    };
+    clock(tick - SignedDuration::from_secs(2)).await;
+    engine.kill();
+    clock(tick + SignedDuration::from_secs(5)).await;
+    engine.restart().await.unwrap();
+    let period = Period::of(tick, &TimeZone::UTC).to_string();
+    counts(&world.until_run(&period, "closed").await, &[("selected", 5), ("cleaned", 5)]);
+    assert_eq!(world.requests().len(), 5);
+    let runs = world.workflows("WorkflowType = 'DigestRun'").await;
+    assert_eq!(runs.len(), 1, "{runs:?}");
     world.check().await;
 }
