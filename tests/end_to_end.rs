@@ -20,6 +20,7 @@ mod end_to_end {
     mod late;
     mod measure;
     mod outage;
+    mod panics;
     mod privacy;
     mod red_control;
     mod runs;

@@ -5,13 +5,11 @@ use crate::end_to_end::world::{PERIOD, World, world};
 use digest_activities::message::FrozenMessage;
 use digest_activities::provider::{Found, Provider, Ready, Reply};
 use digest_workflows::operation::{Contract, Failure, OperationKey, ProviderRef};
-use digestd::assemble::{self, Delivering};
-use digestd::service::Service;
+use digestd::assemble;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// A world whose worker was killed between an acceptance and its record.
 async fn killed_after_an_acceptance(name: &str) -> Option<World> {
@@ -145,25 +143,11 @@ async fn the_check_catches_a_provider_client_that_repeats_by_itself() {
     let plan = world("broken-client").customers(3);
     let plan = plan.with("sandbox.fault", vec![toml::Value::Table(fault)]);
     let Some(world) = plan.start().await else { return };
-    let (config, secrets) = world.loaded();
-    let client = world.client.clone();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let worker = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let Delivering { provider, sandbox } =
-                assemble::provider(&config, &secrets).await.unwrap();
-            let provider = Arc::new(RepeatsLostAnswers(provider));
-            let delivering = Delivering { provider, sandbox };
-            let service = Service::with(config, &secrets, client, delivering).await.unwrap();
-            service.run(async { drop(stopped.await) }).await.unwrap();
-        });
-    });
+    let worker = world.worker_within(|provider| Arc::new(RepeatsLostAnswers(provider)));
     let run = world.digestd(&format!("run --period {PERIOD} --wait")).await;
     assert_eq!(run.code, 0, "{run:?}");
     let found = world.violations().await;
     let key = world.key("customer-0002");
     assert_eq!(found, [format!("{key} was taken 2 times")]);
-    stop.send(()).unwrap();
-    worker.join().unwrap();
+    worker.stop();
 }

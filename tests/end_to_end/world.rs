@@ -9,6 +9,7 @@ mod plan;
 mod process;
 mod proxy;
 mod shop;
+mod within;
 
 pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly};
