@@ -33,12 +33,13 @@ fn examples(command: &clap::Command, found: &mut Vec<String>) {
 #[test]
 fn every_command_has_an_example_that_works() {
     Cli::command().debug_assert();
-    Cli::command().debug_assert();
-    let mut found = Vec::new();
-    Cli::command().get_subcommands().for_each(|command| examples(command, &mut found));
-    assert!(found.len() >= 28, "{found:?}");
-    for example in found {
-        assert!(whole(&example).is_ok(), "{example}: {}", whole(&example).unwrap_err());
+    for command in Cli::command().get_subcommands() {
+        let mut found = Vec::new();
+        examples(command, &mut found);
+        assert!(!found.is_empty(), "{} has no example", command.get_name());
+        for example in found {
+            assert!(whole(&example).is_ok(), "{example}: {}", whole(&example).unwrap_err());
+        }
     }
 }
 
@@ -51,7 +52,6 @@ fn every_argument_says_what_it_is() {
         command.get_subcommands().for_each(check);
     }
     check(&Cli::command());
-    Cli::command().get_subcommands().for_each(check);
 }
 
 #[test]
