@@ -17,9 +17,7 @@ use crate::message::{FrozenMessage, RenderInput, Rendered};
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
 use digest_workflows::activities::{DeliverInput, OperationInput, Pause, Progress};
-use digest_workflows::operation::{
-    CannotBegin, Event, Failure, FailureClass, Intent, Operation, Outcome, State, Step,
-};
+use digest_workflows::operation::{CannotBegin, Event, Failure, FailureClass, Intent, State, Step};
 use handover::{HandOver, record_outcome};
 use jiff::Timestamp;
 use lease::Lease;
@@ -147,7 +145,7 @@ impl Delivery<'_> {
         }
         if !answer.operation.doubts.is_empty() {
             // Only the very bytes of the attempt in doubt could be repeated.
-            return Err(self.record(&Event::ContentGone, "delivery", None).await?);
+            return Err(self.record(&Event::ReplayOver, "delivery", None).await?);
         }
         let Some(data) = self.parts.ledger.frozen_data(key).await? else {
             let failure = Failure::new(FailureClass::Schema, "frozen content is gone");
@@ -267,12 +265,9 @@ impl Delivery<'_> {
                 ready.abandon().await;
                 Err(self.cannot(answer, cannot).await?)
             }
-            Err(error @ LedgerError::CommitUnknown(_)) => {
-                ready.abandon().await;
-                tracing::warn!(key = %of.key, %error, "the intent may be recorded; not handed over");
-                Err(never_handed_over(&answer.operation, of, answer.moment.now))
-            }
             Err(error) => {
+                // An intent that may be recorded is not ours to speak of: whoever asks next finds it
+                // open, if it is there, and takes it for a doubt.
                 ready.abandon().await;
                 Err(error.into())
             }
@@ -285,6 +280,8 @@ impl Delivery<'_> {
             CannotBegin::Held => Ok(early(answer, Pause::Held)),
             CannotBegin::Cancelled => self.record(&Event::Cancelled, "cancel", None).await,
             CannotBegin::TooLate => self.record(&Event::TooLate, "delivery", None).await,
+            // Today's contract or bytes do not repeat what the doubts were begun with.
+            CannotBegin::InDoubt => self.record(&Event::ReplayOver, "delivery", None).await,
             _ => Ok(told(self.parts.ledger.operation(&self.of().key).await?)),
         }
     }
@@ -352,24 +349,6 @@ fn early(answer: &Answer, pause: Pause) -> Early {
         now: answer.moment.now,
         pause: Some(pause),
         uncommitted: None,
-        note: None,
-    }))
-}
-
-/// The intent may be recorded, and this execution alone could have handed it over, and has not: that
-/// is evidence, which the workflow has recorded.
-fn never_handed_over(operation: &Operation, of: &OperationInput, now: Timestamp) -> Early {
-    let failure = Failure::new(FailureClass::Transport, "the ledger did not confirm the intent");
-    let event = Event::Answered {
-        attempt: operation.attempts + 1,
-        outcome: Outcome::NotSent(failure),
-        random: of.random,
-    };
-    Early::Answer(Box::new(Progress {
-        operation: operation.clone(),
-        now,
-        pause: None,
-        uncommitted: Some(event),
         note: None,
     }))
 }

@@ -1,11 +1,12 @@
 //! The first gate: who is selected, frozen once; and the run around the selection.
 
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, RunState, Selected};
+use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, Run, RunState, Selected};
 use crate::source::{CustomerId, Fault, Page};
 use digest_workflows::activities::{
     EnqueueInput, Enqueued, RunPlan, RunStart, Standing, WatchInput,
 };
+use jiff::Timestamp;
 use serde_json::Value;
 
 /// How many customers one page of the freeze reads.
@@ -32,7 +33,7 @@ pub async fn open_run(parts: &Parts, start: &RunStart) -> Result<RunPlan, GateEr
     let run = parts.ledger.open_run(&new).await?;
     let fresh = run.state == RunState::Freezing && run.freeze_after.is_none();
     let late = start.tick.is_some_and(|tick| now > tick + parts.campaign.late_start);
-    if fresh && late && run.resumed_at.is_none() {
+    if fresh && late && !is_answered(&run, run.selected_at) {
         let because = "it started later than late_start after its tick";
         hold_for(parts, start, because).await?;
     }
@@ -112,7 +113,7 @@ pub async fn question_selection(parts: &Parts, start: &RunStart) -> Result<(), G
     let Some(run) = parts.ledger.run(&start.campaign, start.period).await? else {
         return Err(GateError::NoWindow);
     };
-    if run.state != RunState::Frozen || run.resumed_at.is_some() {
+    if run.state != RunState::Frozen || is_answered(&run, run.frozen_at) {
         return Ok(());
     }
     let changed = Some(run.seen) != run.expected;
@@ -140,10 +141,15 @@ pub async fn question_selection(parts: &Parts, start: &RunStart) -> Result<(), G
     }
 }
 
+/// Whether somebody has resumed the run since `asked`, when the question came up. An earlier resume
+/// answers something else.
+fn is_answered(run: &Run, asked: Option<Timestamp>) -> bool {
+    run.resumed_at.zip(asked).is_some_and(|(resumed, asked)| resumed >= asked)
+}
+
 async fn hold_for(parts: &Parts, start: &RunStart, because: &str) -> Result<(), GateError> {
     let actor = Actor::part("eligibility");
-    parts.ledger.hold(&start.campaign, start.period, because, actor).await?;
-    Ok(())
+    Ok(parts.ledger.hold_also(&start.campaign, start.period, because, actor).await?)
 }
 
 /// Records a part of a page as enqueued and returns its keys.

@@ -1,6 +1,6 @@
 //! Unknown deliveries: how they arise, how they show, and how they end.
 
-use crate::end_to_end::world::{World, counts, of_mail, until, world};
+use crate::end_to_end::world::{PERIOD, World, counts, of_mail, until, world};
 use digest_tests::mail_server::{AfterStoring, MailServer};
 use digest_tests::smtp::{Act, At, Script, SmtpServer, Traits};
 use jiff::Timestamp;
@@ -26,6 +26,51 @@ fn after_the_dot(act: Act) -> Script {
 
 fn verdict(verdict: &str, attempt: u32) -> serde_json::Value {
     json!({"verdict": verdict, "attempt": attempt, "by": "kim", "reason": "asked the provider"})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_doubt_in_a_cancelled_run_rests_and_is_not_repeated() {
+    let fault = toml::toml! { customer = "customer-0001" kinds = ["accept_then_hang"] times = 20 };
+    let plan = world("cancelled-doubt").customers(1).with("sandbox.contract", "replay");
+    let plan = plan.with("sandbox.fault", vec![toml::Value::Table(fault)]);
+    let Some(world) = plan.start().await else { return };
+    let _worker = world.worker().await;
+    world.start_run().await;
+    let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
+    let cancel = format!("cancel --period {PERIOD} --reason withdrawn --yes");
+    assert_eq!(world.digestd(&cancel).await.code, 0);
+    let requests = world.requests().len();
+    counts(&world.closed().await, &[("selected", 1), ("unknown", 1), ("sent", 0)]);
+    assert!(world.requests().len() <= requests + 1, "it was repeated after the cancellation");
+    let decisions = world.ledger.count("@decisions").await;
+    assert!(decisions < 60, "{decisions} decisions about one message");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hold_of_a_closed_run_shows_as_long_as_it_keeps_something_waiting() {
+    let fault = toml::toml! { customer = "customer-0001" kinds = ["hang_before_acceptance"] };
+    let plan = world("held-closed").customers(1);
+    let plan = plan.with("sandbox.fault", vec![toml::Value::Table(fault)]);
+    let Some(world) = plan.start().await else { return };
+    let _worker = world.worker().await;
+    world.start_run().await;
+    let key = world.key("customer-0001");
+    counts(&world.closed().await, &[("unknown", 1)]);
+    let hold = format!("hold --period {PERIOD} --reason prices");
+    assert_eq!(world.digestd(&hold).await.code, 0);
+    world.reconcile(&key, verdict("not_delivered", 1)).await;
+    world.until_state(&key, "retrying").await;
+    let status = world.digestd(&format!("status --period {PERIOD}")).await;
+    assert_eq!(status.code, 4, "{status:?}");
+    assert!(status.stdout.contains("held") && status.stdout.contains("prices"), "{status:?}");
+    let shown = world.digestd(&format!("show {key}")).await;
+    assert!(shown.stdout.contains("its run is held"), "{shown:?}");
+    let resume = format!("resume --period {PERIOD} --reason corrected --yes");
+    assert_eq!(world.digestd(&resume).await.code, 0);
+    world.until_state(&key, "cleaned").await;
+    world.check().await;
 }
 
 /// That an unknown shows wherever somebody might look.

@@ -13,6 +13,7 @@ pub use values::{Decision, key};
 use crate::config::{ConfigError, SecretError};
 use clap::{Parser, Subcommand};
 use digest_activities::calendar::CalendarError;
+use digest_activities::message::TemplateError;
 use digest_workflows::operation::{KeyError, PeriodError};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,6 +91,7 @@ impl Exit {
             cause.is::<UsageError>()
                 || cause.is::<ConfigError>()
                 || cause.is::<SecretError>()
+                || cause.is::<TemplateError>()
                 || cause.is::<CalendarError>()
                 || cause.is::<PeriodError>()
                 || cause.is::<KeyError>()

@@ -62,7 +62,7 @@ pub struct Config {
     pub replay: Replay,
     /// What is kept, and for how long.
     pub retention: Retention,
-    /// Health, metrics, webhooks and the console.
+    /// The health checks.
     pub http: Http,
     lines: Lines,
 }

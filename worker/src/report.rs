@@ -85,6 +85,11 @@ pub fn operation(shown: &Shown, now: Timestamp) -> String {
     let mut text = shown.key.clone();
     let class = shown.class.map(|class| format!(" ({class})")).unwrap_or_default();
     text.push_str(&format!("\n{}{class} since {}", shown.state, clock(shown.operation.since)));
+    if let Some(because) = shown.held_because.as_ref().filter(|_| !shown.state.is_terminal()) {
+        text.push_str(&format!(
+            "\nits run is held: {because}; nothing is sent until it is resumed"
+        ));
+    }
     let waits = shown.operation.waits_for(now);
     if !waits.is_empty() {
         text.push_str(&format!("\nwaits for {waits}"));

@@ -142,7 +142,13 @@ impl Sweep {
             debug_assert_ne!(run.state, RunState::Closed);
             let options = self.options(id, attributes);
             let started = self.client.start_workflow(DigestRun::run, input, options).await;
-            swept.runs += u64::from(is_started(started.map(|_| ()))?);
+            match is_started(started.map(|_| ())) {
+                Ok(started) => swept.runs += u64::from(started),
+                // The others, and the operations, are swept all the same.
+                Err(error) => tracing::warn!(
+                    period = %run.period, error = format!("{error:#}"), "a run was not started"
+                ),
+            }
             swept.told += self.tell_waiting(&run).await?;
         }
         let mut open = self.open_operations().await?;

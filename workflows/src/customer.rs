@@ -38,6 +38,8 @@ const EVENTS_MAX: u32 = 1_500;
 const REMARKS_MAX: usize = 5;
 /// At most this many signals wait for the ledger; more are noted and dropped.
 const LETTERS_MAX: usize = 50;
+/// The wait before a step that led to itself is tried again.
+const REPEAT_WAIT: Duration = Duration::from_secs(10);
 /// What an activity needs besides the provider's time: the ledger, rendering, the rate.
 const OVERHEAD: Duration = Duration::from_mins(1);
 
@@ -149,10 +151,13 @@ impl CustomerDigest {
                     presumed = wait_for(ctx, until, why).await.then_some(until);
                 }
                 step => {
-                    perform(ctx, step).await;
+                    let answered = perform(ctx, step).await;
                     show(ctx);
                     if ctx.state(|s| s.pause.is_some()) {
                         wait_out(ctx).await;
+                    } else if answered && ctx.state(|s| s.next_step(None)) == step {
+                        // Nothing came of it, so asking again at once would not help either.
+                        rest(ctx, REPEAT_WAIT).await;
                     }
                 }
             }
@@ -275,8 +280,9 @@ impl CustomerDigest {
     }
 }
 
-/// Performs one step; whatever comes back is in the workflow's state afterwards.
-async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) {
+/// Performs one step; whatever comes back is in the workflow's state afterwards. Returns whether
+/// anything came back.
+async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) -> bool {
     let random = ctx.random::<f64>();
     let input = ctx.state(|s| s.input(random));
     let key = input.key.to_string();
@@ -299,6 +305,7 @@ async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) {
             ctx.execute_local_activity(Gates::reconcile, input, options).await
         }
     };
+    let answered = result.is_ok();
     if let Ok(progress) = result {
         ctx.state_mut(|s| s.take(progress));
     } else {
@@ -306,6 +313,7 @@ async fn perform(ctx: &WorkflowContext<CustomerDigest>, step: Step) {
         show(ctx);
         pause(ctx, outage_wait(ctx.state(|s| s.idle)), "the ledger or a worker").await;
     }
+    answered
 }
 
 /// Has the ledger record a signal; returns whether it did.

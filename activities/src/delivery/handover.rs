@@ -56,8 +56,10 @@ impl HandOver {
             return Event::Answered { attempt, outcome: Outcome::NotSent(failure), random };
         }
         let reply = tokio::select! {
-            reply = ready.hand_over() => reply,
+            // A process that was stopped must not go on writing before it has looked at the lease.
+            biased;
             () = self.lease.over() => Reply::Unknown("no answer until the lease ended".to_owned()),
+            reply = ready.hand_over() => reply,
         };
         match reply {
             Reply::Accepted { message_id } => {

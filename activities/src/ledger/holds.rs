@@ -35,6 +35,40 @@ impl Ledger {
         run.ok_or_else(|| no_such_run(campaign, period))
     }
 
+    /// Holds a run that exists, or adds `because` to the reasons of a hold that it has already, so
+    /// that whoever resumes it has read them all.
+    ///
+    /// # Errors
+    /// [`LedgerError::NoSuchRun`], or any error of an unreachable database.
+    pub async fn hold_also(
+        &self,
+        campaign: &str,
+        period: Period,
+        because: &str,
+        actor: Actor<'_>,
+    ) -> Result<(), LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let run = run_in(&mut tx, campaign, period, "for update")
+            .await?
+            .ok_or_else(|| no_such_run(campaign, period))?;
+        match run.held_because {
+            Some(earlier) if run.held_since.is_some() => {
+                if !earlier.contains(because) {
+                    let now = tx.now().await?;
+                    tx.execute(
+                        "update @runs set held_because = $3 where campaign = $1 and period = $2",
+                        values![campaign, period.to_string(), format!("{earlier}; {because}")],
+                    )
+                    .await?;
+                    let actor = Actor { by: actor.by, reason: Some(because) };
+                    note(&mut tx, campaign, period, now, "held", actor).await?;
+                }
+            }
+            _ => hold_in(&mut tx, campaign, period, because, actor).await?,
+        }
+        tx.commit().await
+    }
+
     /// Ends a hold; returns whether there was one.
     ///
     /// # Errors

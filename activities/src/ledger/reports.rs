@@ -49,6 +49,10 @@ impl Ledger {
         for row in tx.rows(&sql, who).await? {
             status.missing.push(row.text(0)?);
         }
+        // A closed run has work again when a verdict reopens an operation, and a hold keeps it.
+        if run.held_since.is_some() && status.missing_count > 0 {
+            "held".clone_into(&mut status.state);
+        }
         Ok(status)
     }
 
@@ -131,6 +135,7 @@ impl Ledger {
             .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
         let operation: Operation = serde_json::from_str(&row.text(0)?)?;
         let (provider, attempts) = attempts(&mut tx, &text).await?;
+        let run = run_in(&mut tx, key.campaign(), key.period(), "").await?;
         let sql = format!("select {TRANSITION} from @decisions where key = $1 order by id");
         let timeline = tx.rows(&sql, values![text.as_str()]).await?;
         Ok(Shown {
@@ -145,6 +150,7 @@ impl Ledger {
             frozen_at: row.time(1)?,
             enqueued_at: row.maybe_time(2)?,
             content_hash: row.maybe_text(3)?,
+            held_because: run.and_then(|run| run.held_since.and(run.held_because)),
             operation,
         })
     }

@@ -104,14 +104,17 @@ pub struct Run {
     pub cancelled_at: Option<Timestamp>,
     /// Why it was missed.
     pub missed_because: Option<String>,
+    /// When the selection was complete.
+    pub frozen_at: Option<Timestamp>,
 }
 
 /// The columns that [`Run::read`] reads, which come first in a row.
 pub(super) const COLUMNS: &str = "campaign, period, state, tick, selected_at, period_start, \
      period_end, useful_until, expected, freeze_after, selected, unkeyed, held_since, \
-     held_because, held_ms, resumed_at, cancelled_at, seen, reason";
+     held_because, held_ms, resumed_at, cancelled_at, seen, reason, \
+     frozen_at";
 /// How many they are.
-pub(super) const COLUMN_COUNT: usize = 19;
+pub(super) const COLUMN_COUNT: usize = 20;
 
 impl Run {
     /// The run's facts at `now`, as the decision core needs them.
@@ -155,6 +158,7 @@ impl Run {
             cancelled_at: row.maybe_time(16)?,
             seen: row.count(17)?,
             missed_because: row.maybe_text(18)?,
+            frozen_at: row.maybe_time(19)?,
         })
     }
 }

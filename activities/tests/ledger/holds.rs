@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 on_both!(
     a_hold_may_come_before_the_run_and_stays_for_its_first_reason,
+    every_reason_to_hold_is_told,
     held_time_is_counted_over_all_holds,
     a_configuration_failure_holds_the_run,
     a_configuration_failure_that_a_resume_has_answered_does_not_hold,
@@ -50,6 +51,20 @@ async fn a_hold_may_come_before_the_run_and_stays_for_its_first_reason(place: Pl
 
     let never = next.next().unwrap();
     let error = ledger.resume(CAMPAIGN, never, TEST).await.unwrap_err();
+    assert!(matches!(error, LedgerError::NoSuchRun { .. }), "{error:?}");
+}
+
+async fn every_reason_to_hold_is_told(place: Place) {
+    let bench = place.bench(1).await;
+    for because in ["late", "half of them", "late"] {
+        bench.ledger.hold_also(CAMPAIGN, bench.period, because, TEST).await.unwrap();
+    }
+    let run = bench.ledger.run(CAMPAIGN, bench.period).await.unwrap().unwrap();
+    assert_eq!(run.held_because.as_deref(), Some("late; half of them"));
+    let shown = bench.ledger.show(&bench.key(1)).await.unwrap();
+    assert_eq!(shown.held_because, run.held_because);
+    let never = bench.period.next().unwrap();
+    let error = bench.ledger.hold_also(CAMPAIGN, never, "late", TEST).await.unwrap_err();
     assert!(matches!(error, LedgerError::NoSuchRun { .. }), "{error:?}");
 }
 

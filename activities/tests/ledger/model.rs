@@ -54,7 +54,7 @@ fn act() -> impl Strategy<Value = Act> {
         Event::TooLate,
         Event::TimePassed,
         Event::Cancelled,
-        Event::ContentGone,
+        Event::ReplayOver,
         Event::Refrozen,
         Event::Replayed,
         Event::CleanedUp,

@@ -118,7 +118,7 @@ async fn an_attempt_in_doubt_of_a_forgotten_customer_is_never_repeated(place: Pl
     let key = bench.key(2);
     bench.unknown(&key, REPLAYS, &rules).await;
     bench.raw.execute("delete from @digest_rows").await;
-    bench.record(&key, Event::ContentGone).await;
+    bench.record(&key, Event::ReplayOver).await;
     let operation = bench.operation(&key).await;
     assert_eq!((operation.state, operation.replayable_until()), (State::Unknown, None));
     assert!(operation.look_up_is_due(bench.ledger.now().await.unwrap()));

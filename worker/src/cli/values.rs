@@ -2,6 +2,7 @@
 
 use clap::Args;
 use digest_workflows::operation::{KeyError, OperationKey};
+use digest_workflows::signal::check_words;
 
 /// Who decides something, and why; both are kept in the ledger and may be seen in the engine.
 #[derive(Clone, Debug, Args)]
@@ -28,9 +29,7 @@ pub(super) fn words(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("write something; it is kept beside the decision".to_owned());
     }
-    if text.contains('@') {
-        return Err("leave out the '@'; these words are visible in the engine, so they must not hold an address".to_owned());
-    }
+    check_words(text, "this")?;
     Ok(text.to_owned())
 }
 

@@ -40,6 +40,11 @@ pub async fn run(config: Config, args: RunArgs) -> anyhow::Result<Exit> {
         ))
         .into());
     }
+    let age = Timestamp::now().duration_since(tick);
+    if age > config.campaign.useful_for {
+        // Not refused: a week that was missed may be made up for whenever somebody says so.
+        eprint(&format!("note: the tick of {} was {} ago", args.period, report::ago(age)))?;
+    }
     if args.dry_run {
         return super::dry_run::run(&config, &secrets, args.period).await;
     }

@@ -260,7 +260,7 @@ impl Message {
     }
 }
 
-/// `[http]`: health, metrics, webhooks and the console.
+/// `[http]`: the health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// Where the worker listens.

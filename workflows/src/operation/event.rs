@@ -101,8 +101,9 @@ pub enum Event {
     TimePassed,
     /// The run was cancelled.
     Cancelled,
-    /// The frozen bytes are gone while an attempt is in doubt, so they can't be repeated.
-    ContentGone,
+    /// What is in doubt can't be repeated any more: the frozen bytes are gone, or the contract does
+    /// not allow it as it did.
+    ReplayOver,
     /// The message of a dead letter is rendered anew; its replay follows in the same transaction.
     Refrozen,
     /// A dead letter is replayed.
@@ -201,7 +202,7 @@ impl Event {
             Self::TooLate => "too_late",
             Self::TimePassed => "time_passed",
             Self::Cancelled => "cancelled",
-            Self::ContentGone => "content_gone",
+            Self::ReplayOver => "replay_over",
             Self::Refrozen => "refrozen",
             Self::Replayed => "replayed",
             Self::Restored { .. } => "restored",

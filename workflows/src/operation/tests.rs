@@ -456,7 +456,7 @@ fn a_message_is_rendered_anew_only_when_the_provider_has_forgotten_the_key() {
 #[test]
 fn a_doubt_whose_bytes_are_gone_is_not_repeated() {
     let mut bench = Bench::unknown(REPLAY);
-    bench.apply(Event::ContentGone, 60);
+    bench.apply(Event::ReplayOver, 60);
     assert_eq!(bench.op.replayable_until(), None);
     assert_eq!(bench.begin(REPLAY, 61), Err(CannotBegin::InDoubt));
     for hours in 1..400 {
@@ -521,6 +521,22 @@ fn an_operation_with_every_bound_reached_fits_a_payload() {
     }
     let bytes = serde_json::to_vec(&bench.op).unwrap().len();
     assert!(bytes < 6_000, "{bytes} bytes");
+}
+
+#[test]
+fn a_cancelled_run_repeats_no_doubt() {
+    let mut bench = Bench::unknown(REPLAY);
+    let cancelled = Moment { cancelled: true, ..moment(60) };
+    bench.op.apply(&Event::Cancelled, &bench.rules, &cancelled);
+    assert_eq!((bench.op.state, bench.op.replayable_until()), (State::Unknown, None));
+    for minutes in 1..3_000 {
+        let step = bench.op.next(&bench.rules, at(minutes * 60));
+        assert!(!matches!(step, Step::Deliver { .. }), "{step:?}");
+    }
+    bench.judged(Verdict::NotDelivered, 1, 120);
+    let cancelled = Moment { cancelled: true, ..moment(SETTLED + 120) };
+    bench.op.apply(&Event::TimePassed, &bench.rules, &cancelled);
+    assert_eq!(bench.op.state, State::Suppressed);
 }
 
 /// What a hostile world may do next.

@@ -52,7 +52,7 @@ impl Turn<'_> {
             Event::TooLate => self.too_late(),
             Event::TimePassed => self.time_passed(),
             Event::Cancelled => self.cancelled(),
-            Event::ContentGone => self.content_gone(),
+            Event::ReplayOver => self.end_replays(),
             Event::Refrozen => self.refrozen(),
             Event::Replayed => self.replayed(),
             Event::Restored { attempts } => self.restored(*attempts),
@@ -153,6 +153,10 @@ impl Turn<'_> {
     }
 
     fn cancelled(&mut self) -> Option<Note> {
+        if self.op.state == State::Unknown {
+            // The doubt keeps its course, but nothing is repeated for a cancelled run.
+            return self.end_replays();
+        }
         // A replayed dead letter is sending before its first attempt.
         let waits = matches!(self.op.state, State::Selected | State::Retrying | State::Sending);
         if !waits || !self.op.is_proven_not_sent() {

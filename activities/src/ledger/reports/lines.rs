@@ -138,6 +138,9 @@ pub struct Shown {
     pub enqueued_at: Option<Timestamp>,
     /// Hash of the message's bytes.
     pub content_hash: Option<String>,
+    /// Why its run is held, if it is.
+    #[serde(skip)]
+    pub held_because: Option<String>,
     /// What the decision core keeps.
     #[serde(skip)]
     pub operation: Operation,

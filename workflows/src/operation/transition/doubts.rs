@@ -148,9 +148,12 @@ impl Turn<'_> {
         None
     }
 
-    pub(super) fn content_gone(&mut self) -> Option<Note> {
+    pub(super) fn end_replays(&mut self) -> Option<Note> {
         if self.op.state != State::Unknown {
             return Some(Note::DoesNotApply);
+        }
+        if self.op.replay_over {
+            return Some(Note::AlreadyRecorded);
         }
         self.op.replay_over = true;
         None
