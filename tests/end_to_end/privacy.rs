@@ -71,7 +71,7 @@ async fn no_history_log_or_endpoint_shows_an_address_a_name_or_content() {
         });
         assert!(payloads > 0, "no payload of {id} was looked at");
     }
-    is_clean("the details", &world.details(&key.to_string()).await);
+    is_clean("the details", &world.details(&key.to_string()).await.unwrap());
     let http = worker.http().await;
     for path in ["healthz", "readyz", "metrics"] {
         let answer = reqwest::get(format!("{http}/{path}")).await.unwrap().text().await.unwrap();

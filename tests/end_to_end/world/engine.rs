@@ -109,8 +109,9 @@ impl World {
             .unwrap();
     }
 
-    /// What the web UI shows as a workflow's current details.
-    pub(crate) async fn details(&self, id: &str) -> String {
+    /// What the web UI shows as a workflow's current details; `None` while it cannot be asked: not
+    /// started yet, or its worker is busy.
+    pub(crate) async fn details(&self, id: &str) -> Option<String> {
         let request = QueryWorkflowRequest {
             namespace: "default".to_owned(),
             execution: Some(execution(id)),
@@ -123,18 +124,17 @@ impl World {
         let answer =
             WorkflowService::query_workflow(&mut self.client.clone(), request.into_request())
                 .await
-                .unwrap()
+                .ok()?
                 .into_inner();
-        let payload = answer.query_result.unwrap().payloads.remove(0);
-        String::from_utf8_lossy(&payload.data).into_owned()
+        let payload = answer.query_result?.payloads.into_iter().next()?;
+        Some(String::from_utf8_lossy(&payload.data).into_owned())
     }
 
     /// Waits until the details say `words`.
     pub(crate) async fn until_details_say(&self, key: &OperationKey, words: &str) -> String {
         let id = key.to_string();
         until(&format!("{words:?} in the details of {id}"), async || {
-            let details = self.details(&id).await;
-            details.contains(words).then_some(details)
+            self.details(&id).await.filter(|details| details.contains(words))
         })
         .await
     }
