@@ -71,6 +71,11 @@ pub enum LedgerError {
         "there is no ledger file at {0}; `digestd setup` creates one, but if it should be there, correct [ledger] url or restore it"
     )]
     NoFile(String),
+    /// The SQLite file is not the one any more that was opened.
+    #[error(
+        "the ledger file {0} was moved, deleted or replaced while it was in use, so nothing is read, recorded or sent; put it back, or restart with the [ledger] url of the one that is meant"
+    )]
+    Moved(String),
     /// The database has no ledger, or an older one.
     #[error(
         "the database holds no ledger of this version (found {found}, need {needed}); run `digestd setup`"

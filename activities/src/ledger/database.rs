@@ -4,11 +4,13 @@
 //! Deliberately small: integers, text and bytes are all the ledger stores, and every difference
 //! between the databases is in this file.
 
+mod file;
 mod value;
 
 pub(super) use value::{Value, values};
 
 use super::LedgerError;
+use file::LedgerFile;
 use jiff::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
 use sqlx::sqlite::{
@@ -39,7 +41,7 @@ const SQLITE_READERS_MAX: u32 = 4;
 #[derive(Clone, Debug)]
 pub(super) enum Database {
     /// The embedded one: a single writing connection, and readers beside it.
-    Sqlite { writer: SqlitePool, readers: SqlitePool, place: String },
+    Sqlite { writer: SqlitePool, readers: SqlitePool, place: String, file: LedgerFile },
     /// The one for more than one machine. The schema is on the search path of every connection.
     Postgres { pool: PgPool, schema: String, place: String },
 }
@@ -117,7 +119,8 @@ impl Database {
         let unreachable = |source| LedgerError::Unreachable { place: place.clone(), source };
         let writer = pool(1).await.map_err(unreachable)?;
         let readers = pool(SQLITE_READERS_MAX).await.map_err(unreachable)?;
-        Ok(Self::Sqlite { writer, readers, place })
+        let file = LedgerFile::at(options.get_filename());
+        Ok(Self::Sqlite { writer, readers, place, file })
     }
 
     async fn connect_postgres(url: &str, schema: &str) -> Result<Self, LedgerError> {
@@ -162,6 +165,7 @@ impl Database {
     /// Begins a transaction that may write. On SQLite it holds the write lock from the start, so
     /// that what it has read cannot change before it commits.
     pub(super) async fn begin(&self) -> Result<Tx, LedgerError> {
+        self.must_be_in_place()?;
         let begun = match self {
             Self::Sqlite { writer, .. } => {
                 within(writer.begin_with("BEGIN IMMEDIATE")).await.map(Tx::Sqlite)
@@ -173,6 +177,7 @@ impl Database {
 
     /// Begins a transaction that only reads, from one snapshot.
     pub(super) async fn begin_reading(&self) -> Result<Tx, LedgerError> {
+        self.must_be_in_place()?;
         let begun = match self {
             Self::Sqlite { readers, .. } => within(readers.begin()).await.map(Tx::Sqlite),
             Self::Postgres { pool, .. } => {
@@ -183,10 +188,29 @@ impl Database {
         begun.map_err(|source| self.unreachable(source))
     }
 
+    /// Refuses a file that was moved or replaced: what is written to it would not be found again.
+    fn must_be_in_place(&self) -> Result<(), LedgerError> {
+        match self {
+            Self::Sqlite { file, place, .. } if !file.is_in_place() => {
+                Err(LedgerError::Moved(place.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The error of a database that did not even begin a transaction.
     fn unreachable(&self, source: sqlx::Error) -> LedgerError {
         let (Self::Sqlite { place, .. } | Self::Postgres { place, .. }) = self;
         LedgerError::Unreachable { place: place.clone(), source }
+    }
+
+    /// Brings what was written so far from SQLite's log into its file, and empties the log, so that
+    /// what was erased is in neither. With readers under way the next one does it.
+    pub(super) async fn settle_file(&self) -> Result<(), LedgerError> {
+        if let Self::Sqlite { writer, .. } = self {
+            sqlx::query("pragma wal_checkpoint(truncate)").fetch_all(writer).await?;
+        }
+        Ok(())
     }
 
     /// Closes every connection.

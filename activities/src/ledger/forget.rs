@@ -84,6 +84,9 @@ impl Ledger {
             }
             tx.commit().await?;
         }
+        if forgotten.erased > 0 {
+            self.db.settle_file().await?;
+        }
         Ok(forgotten)
     }
 }

@@ -225,3 +225,24 @@ pub(crate) async fn proxied(place: &Place) -> (Proxy, String) {
     let url = place.url.replace(&address, &proxy.address().to_string());
     (proxy, url)
 }
+
+#[tokio::test]
+async fn a_file_that_was_moved_or_replaced_is_not_used_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("ledger.db"), folder.path().join("away.db"));
+    let url = format!("sqlite://{}", path.display());
+    let (ledger, _) = Ledger::set_up(&url, SCHEMA).await.unwrap();
+    let is_moved = async || {
+        let read = ledger.now().await.unwrap_err();
+        let period = "2026-W42".parse().unwrap();
+        let actor = digest_activities::ledger::Actor::part("test");
+        let written = ledger.hold("digest", period, "a test", actor).await.unwrap_err();
+        matches!(read, LedgerError::Moved(_)) && matches!(written, LedgerError::Moved(_))
+    };
+    std::fs::rename(&path, &away).unwrap();
+    assert!(is_moved().await);
+    std::fs::copy(&away, &path).unwrap();
+    assert!(is_moved().await, "a copy is another ledger");
+    std::fs::rename(&away, &path).unwrap();
+    ledger.now().await.unwrap();
+}
