@@ -69,7 +69,7 @@ fn a_wrong_command_line_is_refused_with_the_reason() {
         ("digestd resolve digest:2026-W42:a --delivered", "--reason"),
         ("digestd resolve --delivered --reason x", "KEY"),
         ("digestd resolve nonsense --delivered --reason x", "is not an operation key"),
-        ("digestd hold --period 2026-W42 --reason ann@shop.example", "leave out the '@'"),
+        ("digestd hold --period 2026-W42 --reason ann@shop.example", "contains '@'"),
         ("digestd hold --period 2026-W42 --reason \" \"", "--reason"),
         ("digestd replay --period 2026-W42 --reason x", "--key"),
         ("digestd show", "Usage"),
