@@ -23,6 +23,7 @@ mod end_to_end {
     mod panics;
     mod privacy;
     mod red_control;
+    mod replays;
     mod runs;
     mod thousand;
     mod world;
