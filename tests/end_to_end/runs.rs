@@ -201,3 +201,29 @@ async fn one_input_that_cannot_be_decoded_stops_nobody_else() {
     assert_ne!(status["state"], "closed");
     world.check().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selection_that_has_shrunk_is_questioned_whatever_was_resumed_before() {
+    let plan = world("shrunk").customers(5).with("message.when_empty", "send");
+    let Some(world) = plan.start().await else { return };
+    let _worker = world.worker().await;
+    world.start_run().await;
+    counts(&world.closed().await, &[("selected", 5), ("cleaned", 5)]);
+    world.shop.execute("update customers set digest_opt_in = 0 where id > 'customer-0002'").await;
+    let next = "2024-W11";
+    let hold = format!("hold --period {next} --reason prices");
+    assert_eq!(world.digestd(&hold).await.code, 0);
+    let resume = format!("resume --period {next} --reason corrected --yes");
+    assert_eq!(world.digestd(&resume).await.code, 0);
+    assert_eq!(world.digestd(&format!("run --period {next}")).await.code, 0);
+    let held = until("a question", async || {
+        let status = world.status().await;
+        (status["period"] == next && status["state"] == "held").then_some(status)
+    })
+    .await;
+    assert!(held["held_because"].as_str().unwrap().contains("under half of the 5"), "{held:#}");
+    counts(&held, &[("selected", 2), ("sent", 0)]);
+    assert_eq!(world.digestd(&resume).await.code, 0);
+    counts(&world.closed().await, &[("selected", 2), ("cleaned", 2)]);
+    world.check().await;
+}
