@@ -216,13 +216,13 @@ async fn a_selection_that_has_shrunk_is_questioned_whatever_was_resumed_before()
     let resume = format!("resume --period {next} --reason corrected --yes");
     assert_eq!(world.digestd(&resume).await.code, 0);
     assert_eq!(world.digestd(&format!("run --period {next}")).await.code, 0);
-    let held = until("a question", async || {
+    let asked = until("a question", async || {
         let status = world.status().await;
         (status["period"] == next && status["state"] == "held").then_some(status)
     })
     .await;
-    assert!(held["held_because"].as_str().unwrap().contains("under half of the 5"), "{held:#}");
-    counts(&held, &[("selected", 2), ("sent", 0)]);
+    assert!(asked["held_because"].as_str().unwrap().contains("under half of the 5"), "{asked:#}");
+    counts(&asked, &[("selected", 2), ("sent", 0)]);
     assert_eq!(world.digestd(&resume).await.code, 0);
     counts(&world.closed().await, &[("selected", 2), ("cleaned", 2)]);
     world.check().await;
