@@ -12,6 +12,7 @@ pub mod operation;
 pub mod page;
 pub mod run;
 pub mod signal;
+mod timer;
 pub mod weekly;
 
 use operation::Period;

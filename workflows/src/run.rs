@@ -11,13 +11,14 @@ use crate::activities::{Gates, LedgerRef, RunPlan, RunStart, Standing, WatchInpu
 use crate::attributes;
 use crate::page::{DigestPage, PageInput, patient};
 use crate::signal::{Anything, check_words};
+use crate::timer::wait_unless;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ActivityOptions, ChildWorkflowOptions, ContinueAsNewOptions, ParentClosePolicy, RetryPolicy,
-    SyncWorkflowContext, TimerOptions, WaitConditionOptions, WorkflowCancellationToken,
-    WorkflowContext, WorkflowContextView, WorkflowIdReusePolicy, WorkflowResult,
+    SyncWorkflowContext, WorkflowCancellationToken, WorkflowContext, WorkflowContextView,
+    WorkflowIdReusePolicy, WorkflowResult,
 };
 
 /// A history that grows past this many events is continued as new.
@@ -341,24 +342,7 @@ fn asked(start: &RunStart, ledger: &LedgerRef) -> WatchInput {
 
 /// One timer that a signal ends early.
 async fn wait(ctx: &WorkflowContext<DigestRun>, wait: Duration, summary: &str) {
-    let token = WorkflowCancellationToken::new();
-    let options = TimerOptions::builder(wait)
-        .cancellation_token(token.clone())
-        .summary(summary.to_owned())
-        .build();
-    let signalled = WaitConditionOptions::builder()
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
-    let fired = temporalio_workflow::workflows::select! {
-        _ = ctx.timer(options) => true,
-        _ = ctx.wait_condition_with_options(
-            |s: &DigestRun| s.poked || !s.wishes.is_empty(),
-            signalled,
-        ) => false,
-    };
-    if !fired {
-        token.cancel();
-    }
+    wait_unless(ctx, wait, summary, |s| s.poked || !s.wishes.is_empty()).await;
 }
 
 /// Continues as new when the history has grown long. No page is open then, and wishes are kept by

@@ -3,11 +3,10 @@
 use super::CustomerDigest;
 use crate::activities::Pause;
 use crate::operation::Why;
+use crate::timer::wait_unless;
 use jiff::Timestamp;
 use std::time::Duration;
-use temporalio_workflow::{
-    TimerOptions, WaitConditionOptions, WorkflowCancellationToken, WorkflowContext,
-};
+use temporalio_workflow::{TimerOptions, WorkflowCancellationToken, WorkflowContext};
 
 /// The first wait after the ledger or a worker did not answer; it doubles.
 const OUTAGE_WAIT: Duration = Duration::from_secs(1);
@@ -73,32 +72,13 @@ pub(super) async fn rest(ctx: &WorkflowContext<CustomerDigest>, wait: Duration) 
     ctx.timer(options).await;
 }
 
-/// One timer that a signal ends early; returns whether it fired. Its token is detached: a requested
-/// cancellation stops nothing on a customer.
+/// One timer that a signal ends early; returns whether it fired.
 pub(super) async fn pause(
     ctx: &WorkflowContext<CustomerDigest>,
     wait: Duration,
     summary: &str,
 ) -> bool {
-    let timer_token = WorkflowCancellationToken::new();
-    let options = TimerOptions::builder(wait)
-        .cancellation_token(timer_token.clone())
-        .summary(summary.to_owned())
-        .build();
-    let signalled = WaitConditionOptions::builder()
-        .cancellation_token(WorkflowCancellationToken::new())
-        .build();
-    let fired = temporalio_workflow::workflows::select! {
-        _ = ctx.timer(options) => true,
-        _ = ctx.wait_condition_with_options(
-            |s: &CustomerDigest| s.poked || !s.letters.is_empty(),
-            signalled,
-        ) => false,
-    };
-    if !fired {
-        timer_token.cancel();
-    }
-    fired
+    wait_unless(ctx, wait, summary, |s| s.poked || !s.letters.is_empty()).await
 }
 
 pub(super) fn outage_wait(idle: u32) -> Duration {
