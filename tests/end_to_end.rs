@@ -13,6 +13,7 @@
 
 mod end_to_end {
     mod acceptance;
+    mod audit;
     mod concurrency;
     mod doubt;
     mod engine_truth;

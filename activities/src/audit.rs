@@ -120,6 +120,8 @@ pub struct Difference {
     pub expected: String,
     /// What is there.
     pub found: String,
+    /// The attempt that a verdict about it has to name, where one would help.
+    pub attempt: Option<u32>,
 }
 
 impl Difference {
@@ -131,6 +133,12 @@ impl Difference {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Self {
-        Self { kind, key: key.to_owned(), expected: expected.into(), found: found.into() }
+        Self {
+            kind,
+            key: key.to_owned(),
+            expected: expected.into(),
+            found: found.into(),
+            attempt: None,
+        }
     }
 }

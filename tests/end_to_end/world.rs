@@ -197,6 +197,20 @@ impl World {
         assert!(found.is_empty(), "{found:#?}");
     }
 
+    /// `digestd audit` of [`PERIOD`], which must find nothing.
+    pub(crate) async fn audit(&self) -> Value {
+        let (code, report) = self.audited("").await;
+        assert_eq!(code, 0, "{report:#}");
+        report
+    }
+
+    /// `digestd audit` of [`PERIOD`] with these arguments: its exit code and its report.
+    pub(crate) async fn audited(&self, arguments: &str) -> (i32, Value) {
+        let said = self.digestd(&format!("audit --period {PERIOD} --json {arguments}")).await;
+        let report = serde_json::from_str(&said.stdout);
+        (said.code, report.unwrap_or_else(|_| panic!("no report: {said:?}")))
+    }
+
     /// Its configuration, and the secrets that its processes have, for a part of it in this process.
     pub(crate) fn loaded(&self) -> (Config, Secrets) {
         let mut secrets = Secrets::default();

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod assemble;
+pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod commands;

@@ -55,7 +55,10 @@ pub fn difference(
         }
         Found::Accepted { .. } => match operation.state {
             State::Unknown if entry.columns.at_rest => {
-                differ(Kind::AcceptedUnknown, "no record of it".to_owned(), ACCEPTED.to_owned())
+                let expected = "nothing known, since it is unknown".to_owned();
+                let attempt = Some(operation.newest_handed_over);
+                differ(Kind::AcceptedUnknown, expected, ACCEPTED.to_owned())
+                    .map(|difference| Difference { attempt, ..difference })
             }
             State::Selected | State::Retrying | State::Suppressed | State::Dead
                 if !operation.contradicted =>

@@ -101,6 +101,8 @@ pub struct Tally {
     pub run: Run,
     /// How many operations there are.
     pub operations: u64,
+    /// When the run was closed, and the ledger's time, if it is closed.
+    pub closed: Option<(Timestamp, Timestamp)>,
 }
 
 impl Ledger {
@@ -120,7 +122,16 @@ impl Ledger {
                 values![first, end],
             )
             .await?;
-        Ok(Tally { run, operations: counted.map_or(Ok(0), |row| row.count(0))? })
+        let operations = counted.map_or(Ok(0), |row| row.count(0))?;
+        let now = tx.now().await?;
+        let closed = tx
+            .row(
+                "select closed_at from @runs where campaign = $1 and period = $2",
+                values![campaign, period.to_string()],
+            )
+            .await?;
+        let closed = closed.map_or(Ok(None), |row| row.maybe_time(0))?.map(|at| (at, now));
+        Ok(Tally { run, operations, closed })
     }
 
     /// Everything about at most `limit` operations of a run, those after the key `after`.
