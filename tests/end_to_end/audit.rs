@@ -1,6 +1,7 @@
 //! `digestd audit`: what balances, what differs, and that looking changes nothing.
 
 use crate::end_to_end::world::{PERIOD, World, exactly, until, world};
+use digest_activities::provider::sandbox::{Behaviour, Sandbox};
 use digest_workflows::activities::RunStart;
 use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
@@ -9,7 +10,8 @@ use digest_workflows::run::{DigestRun, RunInput};
 use digestd::assemble;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{
@@ -141,8 +143,8 @@ async fn every_message_that_the_provider_has_lost_is_named() {
     let said = world.digestd(&format!("audit --period {PERIOD}")).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(lost.iter().all(|key| said.stdout.contains(key.as_str())), "{said:?}");
-    let last = said.stdout.lines().last().unwrap();
-    assert!(last.starts_with("the books do not balance, 3 differences: 8 keys"), "{last}");
+    let summary = said.stdout.lines().last().unwrap();
+    assert!(summary.starts_with("the books do not balance, 3 differences: 8 keys"), "{summary}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,16 +239,57 @@ async fn an_audit_during_a_run_finds_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_keys_are_compared_in_seconds() {
-    let plan = world("audit-thousand").customers(300).with("sandbox.contract", "lookup");
+async fn a_provider_elsewhere_is_not_asked_and_a_silent_one_ends_the_audit() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sandbox = async || Sandbox::start(Behaviour::lookup(true), any, None).await.unwrap();
+    let first = sandbox().await;
+    let plan = world("audit-elsewhere").customers(3).with("sandbox.contract", "lookup");
+    let Some(mut world) = plan.with("provider.url", first.url()).start().await else { return };
+    let worker = world.worker().await;
+    world.start_run().await;
+    world.closed().await;
+    assert_eq!(world.audit().await["compared"]["provider"], 3);
+    worker.kill();
+    first.stop().await;
+    let said = world.digestd(&format!("audit --period {PERIOD}")).await;
+    assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");
+    assert!(said.stderr.contains("leave it out with --no-provider"), "{said:?}");
+    world.audited("--no-provider").await;
+
+    let second = sandbox().await;
+    world.edit("provider.url", second.url());
+    let compared = &world.audit().await["compared"];
+    assert_eq!((&compared["provider"], &compared["provider_elsewhere"]), (&json!(0), &json!(3)));
+    let said = world.digestd(&format!("audit --period {PERIOD}")).await;
+    assert!(said.stdout.contains("3 were handed to another provider or account"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_are_compared_at_the_rate_of_the_provider() {
+    let count = how_many();
+    let plan = world("audit-many").customers(count as usize).with("sandbox.contract", "lookup");
     let Some(world) = plan.start().await else { return };
     let _worker = world.worker().await;
     world.start_run().await;
     world.closed().await;
     let begun = Instant::now();
     let report = world.audit().await;
-    println!("an audit of {} keys took {:?}", report["compared"]["ledger"], begun.elapsed());
-    assert_eq!(report["compared"]["provider"], 300);
+    let took = begun.elapsed();
+    println!("an audit of {count} keys took {took:?}");
+    assert_eq!(report["compared"]["provider"], count);
+    let least = Duration::from_secs_f64(f64::from(count - 1) / RATE);
+    assert!(took > least, "faster than {RATE} look-ups a second");
+    let begun = Instant::now();
+    world.audited("--no-provider").await;
+    println!("without the provider it took {:?}", begun.elapsed());
+}
+
+/// The rate per second that worlds have.
+const RATE: f64 = 500.0;
+
+/// How many customers; 300 unless `DIGESTD_TEST_CUSTOMERS` says otherwise.
+fn how_many() -> u32 {
+    std::env::var("DIGESTD_TEST_CUSTOMERS").map_or(300, |text| text.parse().unwrap())
 }
 
 impl World {
@@ -271,8 +314,9 @@ impl World {
         let path = self.folder().join("sandbox.log");
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter_map(|line| edit(serde_json::from_str(line).unwrap()));
-        let text: String = lines.map(|line| format!("{line}\n")).collect();
-        std::fs::write(&path, text).unwrap();
+        let mut lines: Vec<String> = lines.map(|line| line.to_string()).collect();
+        lines.push(String::new());
+        std::fs::write(&path, lines.join("\n")).unwrap();
     }
 
     fn append_to_log(&self, line: &Value) {

@@ -38,7 +38,6 @@ pub fn difference(
     };
     let delivered = matches!(operation.state, State::Sent | State::Cleaned);
     match found {
-        Found::Unavailable(_) => None,
         Found::Miss if delivered && a_miss_counts(entry, contract, asked_at) => {
             let expected = format!("a record at the provider, since it is {}", operation.state);
             differ(Kind::UnknownToProvider, expected, "no record of the key".to_owned())
@@ -47,7 +46,7 @@ pub fn difference(
             let expected = format!("accepted, since it is {}", operation.state);
             differ(Kind::RefusedByProvider, expected, format!("accepted, then refused: {class}"))
         }
-        Found::Miss | Found::Refused(_) => None,
+        Found::Miss | Found::Refused(_) | Found::Unavailable(_) => None,
         Found::Accepted { message_id } if delivered => {
             let ours = operation.accepted.as_ref().and_then(|a| a.message_id.as_ref());
             let (ours, theirs) = ours.zip(message_id.as_ref()).filter(|(a, b)| a != b)?;

@@ -31,7 +31,11 @@ pub struct Entry {
 
 /// The columns of an operation that queries use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they are the columns of the table of the operations")]
+#[expect(
+    missing_docs,
+    clippy::struct_excessive_bools,
+    reason = "they are the columns of the table of the operations"
+)]
 pub struct Columns {
     pub campaign: String,
     pub period: String,

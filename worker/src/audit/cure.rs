@@ -32,7 +32,7 @@ pub(super) fn of_difference(config: &Config, period: Period, difference: &Differ
             "{show} and compare it with the ledger's last backup: it was changed by another hand"
         ),
         Kind::ContentLeft => {
-            let customer = OperationKey::parse(key).map(|key| key.customer_id().to_owned());
+            let customer = OperationKey::parse(key).map(|key| key.customer_id().clone());
             let customer = customer.unwrap_or_default().replace('\'', "'\\''");
             let forget = command(&format!("forget --customer '{customer}' --reason …"));
             format!("{forget} erases it, with everything else of this customer")

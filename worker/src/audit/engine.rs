@@ -65,12 +65,12 @@ impl Engine {
 
     /// The keys of a page that do not fit what the engine lists.
     pub(super) fn suspects(&self, page: &AuditPage, driven: &Driven) -> Vec<String> {
-        let fits = |entry: &&Entry| {
+        let differs = |entry: &&Entry| {
             let open = driven.open.contains(&entry.key);
             let status = open.then_some(WorkflowExecutionStatus::Running);
             self.compare(entry, page.now, status).is_some()
         };
-        page.entries.iter().filter(fits).map(|entry| entry.key.clone()).collect()
+        page.entries.iter().filter(differs).map(|entry| entry.key.clone()).collect()
     }
 
     /// The differences that are left of `suspects` and of the run, looked at twice.
