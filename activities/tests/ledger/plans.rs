@@ -53,7 +53,7 @@ const HOT: [(&str, &str); 12] = [
     (
         "select key, number from @attempts where key > 'digest:2026-W42:c' \
          and key <= 'digest:2026-W42:c-00100' order by key, number",
-        "key",
+        "attempts_",
     ),
     (
         "select key, event from @decisions where key > 'digest:2026-W42:c' \
