@@ -14,9 +14,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
-use temporalio_client::{
-    UntypedWorkflow, WorkflowDescribeOptions, WorkflowStartOptions, WorkflowTerminateOptions,
-};
+use temporalio_client::{UntypedWorkflow, WorkflowDescribeOptions, WorkflowStartOptions};
 use temporalio_common::protos::temporal::api::workflowservice::v1::DeleteWorkflowExecutionRequest;
 
 /// Faults of customers by number.
@@ -332,12 +330,6 @@ impl World {
                    strftime('%Y-%m-%dT%H:%M:%SZ', since / 1000 - 60, 'unixepoch'))";
         assert!(self.ledger.execute(sql).await > 0);
         self.ledger.execute("update @runs set closed_at = closed_at - 60000").await;
-    }
-
-    async fn terminate(&self, id: &str) {
-        let workflow = self.client.get_workflow_handle::<UntypedWorkflow>(id.to_owned());
-        let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
-        workflow.terminate(options).await.unwrap();
     }
 
     /// Makes the engine forget a workflow.
