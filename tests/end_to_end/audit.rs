@@ -268,8 +268,8 @@ async fn many_keys_are_compared_at_the_rate_of_the_provider() {
     let plan = world("audit-many").customers(count as usize).with("sandbox.contract", "lookup");
     let Some(world) = plan.start().await else { return };
     let _worker = world.worker().await;
-    world.start_run().await;
-    world.closed().await;
+    let run = world.digestd(&format!("run --period {PERIOD} --wait")).await;
+    assert_eq!(run.code, 0, "{run:?}");
     let begun = Instant::now();
     let report = world.audit().await;
     let took = begun.elapsed();
