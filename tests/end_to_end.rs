@@ -16,6 +16,7 @@ mod end_to_end {
     mod concurrency;
     mod doubt;
     mod engine_truth;
+    mod histories;
     mod kills;
     mod late;
     mod measure;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 
 /// An adapter with a defect: it panics for one key.
-struct PanicsFor(OperationKey, Arc<dyn Provider>);
+pub(super) struct PanicsFor(pub(super) OperationKey, pub(super) Arc<dyn Provider>);
 
 impl Provider for PanicsFor {
     fn provider_ref(&self) -> ProviderRef {

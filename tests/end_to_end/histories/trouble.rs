@@ -1,0 +1,52 @@
+//! A worker or a ledger that does not answer.
+
+use crate::end_to_end::outage::behind_a_proxy;
+use crate::end_to_end::panics::PanicsFor;
+use crate::end_to_end::world::{counts, of_mail, until, world};
+use digest_tests::smtp::{Act, At, SmtpServer, Traits};
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn an_activity_that_panics() {
+    let Some(world) = world("recorded-panics").customers(1).start().await else { return };
+    let key = world.key("customer-0001");
+    let broken = key.clone();
+    let worker = world.worker_within(move |provider| Arc::new(PanicsFor(broken, provider)));
+    world.start_run().await;
+    world.until_details_say(&key, "did not answer").await;
+    worker.stop();
+    let _worker = world.worker().await;
+    counts(&world.closed().await, &[("cleaned", 1)]);
+    world.keep("customer-no-answer", key).await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn an_answer_that_the_ledger_does_not_take() {
+    let late = vec![(At::Dot, Act::store_then(Act::Late("250 2.0.0 Ok")))];
+    let server = Arc::new(SmtpServer::start(Traits::default(), [late]).unwrap());
+    let plan = world("recorded-uncommitted").customers(1).smtp(server.port());
+    let plan = plan.with("provider.timeout", "8s").with("provider.lease", "9s");
+    let plan = plan.with("worker.shutdown_grace", "12s");
+    let Some((mut world, proxy)) = behind_a_proxy(plan, "recorded_uncommitted").await else {
+        return;
+    };
+    let record = Arc::clone(&server);
+    world.received_by(move || of_mail(&record.record().stored));
+    let worker = world.worker().await;
+    world.start_run().await;
+    server.until(|record| record.stored.len() == 1).await.unwrap();
+    proxy.cut();
+    server.release();
+    until("a ledger that does not take the outcome", async || {
+        worker.said().contains("the ledger did not take an outcome").then_some(())
+    })
+    .await;
+    proxy.heal();
+    let key = world.key("customer-0001");
+    world.until_state(&key, "cleaned").await;
+    world.keep("customer-answer-uncommitted", key).await;
+    world.check().await;
+}
