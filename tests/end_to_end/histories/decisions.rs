@@ -48,11 +48,7 @@ async fn a_run_held_and_resumed_by_signals() {
     let options = WorkflowSignalOptions::default();
     run.signal(DigestRun::hold, words.clone().into(), options).await.unwrap();
     let _worker = world.worker().await;
-    until("a held run", async || {
-        let status = world.status().await;
-        (status["state"] == "held" && status["selected"] == 2).then_some(())
-    })
-    .await;
+    world.until_run(PERIOD, "held").await;
     let options = WorkflowSignalOptions::default();
     run.signal(DigestRun::resume, words.into(), options).await.unwrap();
     counts(&world.closed().await, &[("cleaned", 2)]);
@@ -69,11 +65,7 @@ async fn a_run_whose_cancellation_is_requested_in_the_engine() {
     let run = world.client.get_workflow_handle::<UntypedWorkflow>(id.clone());
     run.cancel(WorkflowCancelOptions::default()).await.unwrap();
     let _worker = world.worker().await;
-    until("a held run", async || {
-        let status = world.status().await;
-        (status["state"] == "held" && status["selected"] == 2).then_some(())
-    })
-    .await;
+    world.until_run(PERIOD, "held").await;
     let resume = format!("resume --period {PERIOD} --reason meant-another --yes");
     assert_eq!(world.digestd(&resume).await.code, 0);
     counts(&world.closed().await, &[("cleaned", 2)]);
