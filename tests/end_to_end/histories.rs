@@ -18,7 +18,7 @@ mod doubts;
 mod runs;
 mod trouble;
 
-use crate::end_to_end::world::{World, exactly, until};
+use crate::end_to_end::world::{World, exactly, failed_tasks, until};
 use digest_tests::histories;
 use digest_workflows::operation::{Event, OperationKey, Outcome};
 use digestd::workflows;
@@ -125,8 +125,7 @@ const fn is_close(last: EventType) -> bool {
 async fn keep(shape: &str, history: History) {
     let known = histories::SHAPES.iter().any(|(name, _)| *name == shape);
     assert!(known, "{shape} is not among the shapes");
-    let failed = |kind: EventType| history.events.iter().any(|event| event.event_type() == kind);
-    assert!(!failed(EventType::WorkflowTaskFailed), "{shape}: a task failed");
+    assert_eq!(failed_tasks(&history.events), Vec::<String>::new(), "{shape}");
     assert_eq!(histories::private(&history).unwrap(), Vec::<String>::new(), "{shape}");
     assert_eq!(replayed(&history).await, None, "{shape} does not replay right after it happened");
     let wanted = match env::var("DIGESTD_RECORD_HISTORIES").as_deref() {

@@ -12,7 +12,7 @@ mod shop;
 mod within;
 
 pub(crate) use database::Database;
-pub(crate) use engine::{Cost, cost, exactly};
+pub(crate) use engine::{Cost, cost, exactly, failed_tasks};
 pub(crate) use inbox::{Inbox, of_mail};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;

@@ -173,7 +173,7 @@ pub fn private(history: &History) -> Result<Vec<String>> {
     let shows = |text: &String| {
         // A worker names itself by its process.
         let address = text.contains('@') && !text.starts_with("digestd@");
-        let content = ["shop.example", "Hello ", "your week", "Thing ", "19.90"];
+        let content = ["shop.example", "Hello ", "your week", "Thing ", "\"19.90\""];
         address || content.iter().any(|content| text.contains(content))
     };
     Ok(texts(history)?.into_iter().filter(shows).collect())

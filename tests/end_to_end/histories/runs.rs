@@ -16,9 +16,6 @@ use jiff::tz::TimeZone;
 use temporalio_client::schedules::{ScheduleOverlapPolicy, TriggerScheduleOptions};
 use temporalio_client::{WorkflowIdReusePolicy, WorkflowListOptions, WorkflowStartOptions};
 
-/// Above what a workflow lets its history grow to.
-const MANY: usize = 2_001;
-
 fn period() -> Period {
     PERIOD.parse().unwrap()
 }
@@ -118,8 +115,9 @@ async fn histories_that_grow_long() {
     let runs = [world.latest(&ids[0]).await, world.latest(&ids[1]).await];
     // With no worker there, all of them are in one task.
     worker.kill();
-    for (id, signal) in [(&ids[0], "resume"), (&ids[1], "look")] {
-        stream::iter(0..MANY)
+    // As many as are more than what each lets its history grow to.
+    for (id, signal, many) in [(&ids[0], "resume", 1_501), (&ids[1], "look", 2_001)] {
+        stream::iter(0..many)
             .for_each_concurrent(20, |_| world.signal_raw(id, signal, Vec::new()))
             .await;
     }
