@@ -27,5 +27,6 @@ mod end_to_end {
     mod replays;
     mod runs;
     mod thousand;
+    mod upgrade;
     mod world;
 }

@@ -144,7 +144,7 @@ async fn keep(shape: &str, history: History) {
 }
 
 /// What diverges when today's workflow code replays the history.
-async fn replayed(history: &History) -> Option<String> {
+pub(super) async fn replayed(history: &History) -> Option<String> {
     let mut options = WorkflowReplayerOptions::new().build();
     workflows::register(&mut options).unwrap();
     let replayer = WorkflowReplayer::new(options).unwrap();

@@ -1,9 +1,11 @@
 //! A worker or a ledger that does not answer.
 
+use super::fault;
 use crate::end_to_end::outage::behind_a_proxy;
 use crate::end_to_end::panics::PanicsFor;
 use crate::end_to_end::world::{counts, of_mail, until, world};
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
+use serde_json::json;
 use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -19,6 +21,46 @@ async fn an_activity_that_panics() {
     let _worker = world.worker().await;
     counts(&world.closed().await, &[("cleaned", 1)]);
     world.keep("customer-no-answer", key).await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn a_worker_that_is_killed_after_an_acceptance() {
+    let Some(world) = world("recorded-killed").customers(1).start().await else { return };
+    let worker = world.worker_that_dies_at("accepted").await;
+    world.start_run().await;
+    worker.killed_by_itself().await;
+    let _worker = world.worker().await;
+    let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
+    world.reconcile(&key, json!({"verdict": "delivered", "attempt": 1})).await;
+    world.until_state(&key, "cleaned").await;
+    world.keep("customer-worker-killed", key).await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn a_doubt_whose_provider_is_configured_no_more() {
+    let faults = vec![fault("customer-0001", "accept_then_reset")];
+    let plan = world("recorded-gone").customers(1).with("sandbox.contract", "replay");
+    let plan = plan.with("retry.ambiguous.base", "10s").with("retry.ambiguous.cap", "10s");
+    let Some(mut world) = plan.with("sandbox.fault", faults).start().await else { return };
+    let worker = world.worker().await;
+    world.start_run().await;
+    let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
+    worker.kill();
+    let server = SmtpServer::start(Traits::default(), []).unwrap();
+    world.edit("provider.kind", "smtp");
+    world.edit("provider.url", format!("smtp://127.0.0.1:{}", server.port()));
+    let _worker = world.worker().await;
+    counts(&world.closed().await, &[("unknown", 1)]);
+    world.reconcile(&key, json!({"verdict": "delivered", "attempt": 1})).await;
+    world.until_state(&key, "cleaned").await;
+    assert_eq!(server.record().connections, 0, "the doubt was taken to another provider");
+    world.keep("customer-provider-gone", key).await;
     world.check().await;
 }
 
