@@ -90,9 +90,7 @@ async fn a_page_that_is_ended_before_it_enqueued_is_started_again() {
     // As if it had come a little earlier: nothing is enqueued, so no sweep would start anything.
     assert_eq!(world.ledger.execute("update @operations set enqueued_at = null").await, 3);
     let page = format!("{}-page:{PERIOD}:0", world.campaign);
-    let page = world.client.get_workflow_handle::<UntypedWorkflow>(page);
-    let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
-    page.terminate(options).await.unwrap();
+    world.terminate(&page).await;
     let _worker = world.worker().await;
     counts(&world.closed().await, &[("selected", 3), ("cleaned", 3)]);
     assert_eq!(world.requests().len(), 3);

@@ -20,7 +20,6 @@ mod trouble;
 
 use crate::end_to_end::world::{World, exactly, failed_tasks, until};
 use digest_tests::histories;
-use digest_workflows::operation::{Event, OperationKey, Outcome};
 use digestd::workflows;
 use std::collections::HashMap;
 use std::env;
@@ -50,14 +49,6 @@ fn json_payload(data: &str) -> Payload {
 }
 
 impl World {
-    /// Sends a late answer as the worker does that could not have it recorded.
-    async fn tell_of_an_answer(&self, key: &OperationKey) {
-        let outcome = Outcome::Accepted { message_id: None };
-        let answer = Event::Answered { attempt: 1, outcome, random: 0.5 };
-        let answer = json_payload(&serde_json::to_string(&answer).unwrap());
-        self.signal_raw(&key.to_string(), "evidence", vec![answer]).await;
-    }
-
     /// Keeps the history of the latest workflow with this id, when it has closed.
     async fn keep(&self, shape: &str, id: impl ToString) {
         let id = id.to_string();

@@ -31,6 +31,10 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("customer-continued-before", "a history that has grown long"),
     ("customer-dead-rejected", "the provider refused the message for good"),
     ("customer-dead-replayed", "a dead letter that a person had sent again"),
+    (
+        "customer-evidence-forged",
+        "the signal `evidence` without the proof that an execution sent it",
+    ),
     ("customer-evidence-signalled", "an answer that reached the workflow by the signal `evidence`"),
     ("customer-happy", "sent and cleaned in one task"),
     ("customer-held-resumed", "wrong credentials held its run until a person resumed it"),

@@ -6,7 +6,7 @@ use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use digest_workflows::operation::OperationKey;
 use serde_json::json;
 use std::sync::Arc;
-use temporalio_client::{UntypedWorkflow, WorkflowCancelOptions, WorkflowTerminateOptions};
+use temporalio_client::{UntypedWorkflow, WorkflowCancelOptions};
 
 /// Has it found delivered, and waits until it is cleaned.
 async fn deliver(world: &World, key: &OperationKey) {
@@ -43,9 +43,7 @@ async fn doubts_without_a_promise() {
 
     let swept = key(8).to_string();
     let before = world.latest(&swept).await;
-    let workflow = world.client.get_workflow_handle::<UntypedWorkflow>(swept.clone());
-    let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
-    workflow.terminate(options).await.unwrap();
+    world.terminate(&swept).await;
     world.half_a_minute_passes().await;
     worker.kill();
     let _worker = world.worker().await;
@@ -67,21 +65,22 @@ async fn doubts_without_a_promise() {
             world.signal_raw(&key(5).to_string(), name, payloads).await;
         }
     }
-    world.tell_of_an_answer(&key(6)).await;
+    let answered = json!({"attempt": 1, "outcome": {"accepted": {}}, "random": 0.5});
+    let forged = json!({"event": {"answered": answered}, "proof": "0".repeat(64)}).to_string();
+    world.signal_raw(&key(6).to_string(), "evidence", vec![json_payload(&forged)]).await;
     let workflow = world.client.get_workflow_handle::<UntypedWorkflow>(key(7).to_string());
     workflow.cancel(WorkflowCancelOptions::default()).await.unwrap();
     world.until_details_say(&key(7), "Cancellation was requested").await;
-    for number in [2, 5, 7, 8] {
+    for number in [2, 5, 6, 7, 8] {
         deliver(&world, &key(number)).await;
     }
     world.until_state(&key(3), "cleaned").await;
     world.until_state(&key(4), "expired").await;
-    world.until_state(&key(6), "cleaned").await;
     world.keep("customer-unknown-delivered", key(2)).await;
     world.keep("customer-unknown-not-delivered", key(3)).await;
     world.keep("customer-unknown-abandoned", key(4)).await;
     world.keep("customer-malformed-signals", key(5)).await;
-    world.keep("customer-evidence-signalled", key(6)).await;
+    world.keep("customer-evidence-forged", key(6)).await;
     world.keep("customer-cancel-requested", key(7)).await;
     world.keep("customer-swept-up", key(8)).await;
     world.check().await;

@@ -13,6 +13,7 @@ use digestd::{assemble, engine::schedule};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde_json::json;
 use temporalio_client::schedules::{ScheduleOverlapPolicy, TriggerScheduleOptions};
 use temporalio_client::{WorkflowIdReusePolicy, WorkflowListOptions, WorkflowStartOptions};
 
@@ -102,10 +103,11 @@ async fn a_page_one_of_whose_operations_has_a_workflow_already() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of the proof: tests/prove"]
 async fn histories_that_grow_long() {
-    let plan = world("recorded-long").customers(1);
-    let plan = plan.with("sandbox.fault", vec![fault("customer-0001", "accept_then_hang")]);
-    // Long enough that the run is still open when it is continued.
-    let plan = plan.with("provider.lease", "5m").with("unknown.escalate_after", "10m");
+    // The second one keeps the run open.
+    let faults =
+        vec![fault("customer-0001", "accept_then_hang"), fault("customer-0002", "rate_limit")];
+    let plan = world("recorded-long").customers(2).with("sandbox.fault", faults);
+    let plan = plan.with("sandbox.retry_after", "10m");
     let Some(world) = plan.start().await else { return };
     let worker = world.worker().await;
     world.start_run().await;
@@ -124,10 +126,12 @@ async fn histories_that_grow_long() {
     let _worker = world.worker().await;
     world.keep_of("customer-continued-before", &ids[0], &runs[0]).await;
     world.keep_of("run-continued-before", &ids[1], &runs[1]).await;
-    world.tell_of_an_answer(&key).await;
+    world.reconcile(&key, json!({"verdict": "delivered", "attempt": 1})).await;
     world.until_state(&key, "cleaned").await;
     world.keep("customer-continued-after", &ids[0]).await;
-    world.closed().await;
+    let cancel = format!("cancel --period {PERIOD} --reason withdrawn --yes");
+    assert_eq!(world.digestd(&cancel).await.code, 0);
+    counts(&world.closed().await, &[("cleaned", 1), ("suppressed", 1)]);
     world.keep("run-continued-after", &ids[1]).await;
     world.check().await;
 }

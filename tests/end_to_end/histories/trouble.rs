@@ -26,6 +26,34 @@ async fn an_activity_that_panics() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of the proof: tests/prove"]
+async fn a_late_answer_that_the_ledger_does_not_take() {
+    let late = vec![(At::Dot, Act::store_then(Act::Late("250 2.0.0 Ok")))];
+    let server = Arc::new(SmtpServer::start(Traits::default(), [late]).unwrap());
+    let plan = world("recorded-evidence").customers(1).smtp(server.port());
+    let plan = plan.with("provider.lease", "20s").with("unknown.escalate_after", "40s");
+    let Some((mut world, proxy)) = behind_a_proxy(plan, "recorded_evidence").await else { return };
+    let record = Arc::clone(&server);
+    world.received_by(move || of_mail(&record.record().stored));
+    let worker = world.worker().await;
+    world.start_run().await;
+    let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
+    proxy.cut();
+    server.release();
+    // Offered four times, then given to the workflow.
+    until("a ledger that takes no outcome", async || {
+        let refusals = worker.said().matches("the ledger did not take an outcome").count();
+        (refusals >= 4).then_some(())
+    })
+    .await;
+    proxy.heal();
+    world.until_state(&key, "cleaned").await;
+    world.keep("customer-evidence-signalled", key).await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
 async fn a_worker_that_is_killed_after_an_acceptance() {
     let Some(world) = world("recorded-killed").customers(1).start().await else { return };
     let worker = world.worker_that_dies_at("accepted").await;
