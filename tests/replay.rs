@@ -62,11 +62,15 @@ async fn every_recorded_history_replays() {
 
 #[test]
 fn every_shape_has_its_history_and_no_file_is_unknown() {
-    let shapes: BTreeSet<&str> = histories::SHAPES.iter().map(|(name, _)| *name).collect();
+    let shapes: BTreeSet<&str> = histories::SHAPES.iter().map(|shape| shape.name).collect();
     assert_eq!(shapes.len(), histories::SHAPES.len(), "a shape is listed twice");
     let files = histories::all().unwrap();
-    for shape in &shapes {
-        assert!(files.contains_key(*shape), "{shape} is not recorded.\n{HOW_TO_GO_ON}");
+    for shape in histories::SHAPES {
+        let Some(history) = files.get(shape.name) else {
+            panic!("{} is not recorded: {}.\n{HOW_TO_GO_ON}", shape.name, shape.what)
+        };
+        let shows = histories::is_of(shape, history).unwrap();
+        assert!(shows, "{} does not show {}: {}", shape.name, shape.shows, shape.what);
     }
     for name in files.keys() {
         let shape = histories::shape_of(name);

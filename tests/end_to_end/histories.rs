@@ -114,8 +114,10 @@ const fn is_close(last: EventType) -> bool {
 
 /// Replays a fresh history, looks for what must not be in it, and records it if that is asked for.
 async fn keep(shape: &str, history: History) {
-    let known = histories::SHAPES.iter().any(|(name, _)| *name == shape);
-    assert!(known, "{shape} is not among the shapes");
+    let known = histories::SHAPES.iter().find(|known| known.name == shape);
+    let known = known.unwrap_or_else(|| panic!("{shape} is not among the shapes"));
+    let shows = histories::is_of(known, &history).unwrap();
+    assert!(shows, "{shape} does not show {}: {}", known.shows, known.what);
     assert_eq!(failed_tasks(&history.events), Vec::<String>::new(), "{shape}");
     assert_eq!(histories::private(&history).unwrap(), Vec::<String>::new(), "{shape}");
     assert_eq!(replayed(&history).await, None, "{shape} does not replay right after it happened");
