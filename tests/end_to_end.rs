@@ -17,6 +17,7 @@ mod end_to_end {
     mod concurrency;
     mod doubt;
     mod engine_truth;
+    mod histories;
     mod kills;
     mod late;
     mod measure;
@@ -27,5 +28,6 @@ mod end_to_end {
     mod replays;
     mod runs;
     mod thousand;
+    mod upgrade;
     mod world;
 }

@@ -12,8 +12,8 @@ mod shop;
 mod within;
 
 pub(crate) use database::Database;
-pub(crate) use engine::{Cost, cost, exactly};
-pub(crate) use inbox::{Inbox, of_mail};
+pub(crate) use engine::{Cost, cost, exactly, failed_tasks};
+pub(crate) use inbox::{Inbox, of_mail, of_sandbox};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;
 
@@ -174,7 +174,7 @@ impl World {
 
     /// How often the provider took each key.
     pub(crate) fn inbox(&self) -> Inbox {
-        self.inbox.as_ref().map_or_else(|| inbox::of_sandbox(&self.log()), |read| read())
+        self.inbox.as_ref().map_or_else(|| of_sandbox(&self.log()), |read| read())
     }
 
     /// Every request that the sandbox saw.

@@ -20,3 +20,4 @@ pub mod sweep;
 pub mod table;
 pub mod tell;
 pub mod wake;
+pub mod workflows;
