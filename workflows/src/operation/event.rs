@@ -160,6 +160,8 @@ pub enum Note {
     ActsLater,
     /// Consent was withdrawn while an attempt is in doubt: not sent again.
     NotSentAgain,
+    /// The outcome of an attempt came after the operation was given up, which it stays.
+    GivenUp,
 }
 
 impl Note {
@@ -176,6 +178,7 @@ impl Note {
             Self::Undelivered => "accepted, but the provider gave up delivering it",
             Self::ActsLater => "recorded; acted on when the last attempt can no longer be answered",
             Self::NotSentAgain => "consent withdrawn; an attempt is in doubt, so it stays unknown",
+            Self::GivenUp => "recorded of the attempt; the operation was given up and stays so",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The state of one operation: everything that decides what may happen next.
 //!
 //! ```text
-//! selected -> sending | suppressed | dead
+//! selected -> sending | retrying | suppressed | dead    retrying: a first try that failed before its intent
 //! sending  -> sent | retrying | unknown | suppressed | dead
 //! retrying -> sending | suppressed | dead
 //! unknown  -> sent | retrying | suppressed | dead    only on evidence for every attempt handed over

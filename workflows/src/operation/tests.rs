@@ -466,6 +466,21 @@ fn a_doubt_whose_bytes_are_gone_is_not_repeated() {
 }
 
 #[test]
+fn what_comes_late_of_an_expired_attempt_reopens_nothing() {
+    // An execution that was slow, or a workflow that was started afresh, finds the attempt open.
+    let mut bench = Bench::unknown(Contract::NONE);
+    bench.judged(Verdict::Abandon, 1, 5);
+    let before = bench.op.clone();
+    let change = bench.apply(Event::Overdue { attempt: 1, random: 0.0 }, 6);
+    assert_eq!((change.note, &bench.op), (Some(Note::DoesNotApply), &before));
+
+    let change = bench.refused(1, FailureClass::RateLimited, 7);
+    assert_eq!((change.to, change.note), (State::Expired, Some(Note::GivenUp)));
+    assert_eq!(change.settled.len(), 1, "what became of the attempt is recorded");
+    assert_eq!(bench.op.next(&bench.rules, at(8)), Step::Done);
+}
+
+#[test]
 fn an_expired_operation_stays_expired() {
     let mut bench = Bench::unknown(Contract::NONE);
     bench.judged(Verdict::Abandon, 1, 5);

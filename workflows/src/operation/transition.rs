@@ -116,6 +116,9 @@ impl Turn<'_> {
         }
         self.op.doubts.retain(|doubt| doubt.number != attempt);
         self.settled.push((attempt, Outcome::NotSent(failure.clone())));
+        if self.op.state.is_terminal() {
+            return Some(Note::GivenUp);
+        }
         self.refused(failure, random);
         None
     }

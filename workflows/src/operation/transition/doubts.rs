@@ -15,6 +15,10 @@ impl Turn<'_> {
         if self.op.doubt(attempt).is_none() {
             return Some(Note::AlreadyRecorded);
         }
+        if self.op.state.is_terminal() {
+            // An execution that comes late finds the attempt open in what was given up.
+            return Some(Note::DoesNotApply);
+        }
         let first = self.op.state != State::Unknown;
         if !first && self.op.retry_at.is_some() {
             return Some(Note::AlreadyRecorded);
