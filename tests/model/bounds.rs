@@ -38,6 +38,8 @@ pub(super) struct Config {
     pub(super) rules: Rules,
     /// A fault that is planted around the machine, so that the check must fail.
     pub(super) planted: Option<Planted>,
+    /// Whether an operator may leave out which attempt a verdict is about.
+    pub(super) unnamed: bool,
     /// Whether a verdict that was overtaken without evidence is outside of what is promised.
     pub(super) verdicts_may_be_overtaken: bool,
 }
@@ -77,7 +79,7 @@ impl Config {
     /// One operation at a provider with `contract`, two executions at once, and the faults that
     /// belong to every contract.
     pub(super) fn new(name: &'static str, contract: Contract) -> Self {
-        let faults = Faults { crashes: 2, verdicts: 1, throttles: 1, ..Faults::default() };
+        let faults = Faults { crashes: 2, ..Faults::default() };
         Self {
             name,
             contract,
@@ -89,6 +91,7 @@ impl Config {
             until: 40,
             rules: rules(),
             planted: None,
+            unnamed: false,
             verdicts_may_be_overtaken: true,
         }
     }

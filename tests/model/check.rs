@@ -102,7 +102,10 @@ impl Check {
                 return true;
             }
             match fair::comes_to_rest(&self.config, world, customer) {
-                Ok(()) => self.restful.lock().unwrap().insert(key),
+                Ok(()) => {
+                    self.restful.lock().unwrap().insert(key);
+                    true
+                }
                 Err(why) => {
                     eprintln!("stuck: {why}");
                     false
@@ -337,16 +340,23 @@ impl Check {
         })
     }
 
+    /// Whether an attempt may still become a message of its own.
+    pub(super) fn may_be_accepted(&self, customer: &Customer, one: &Try, now: i64) -> bool {
+        customer.may_arrive(one, now) && !self.remembers(customer, one, one.settles_at - 1)
+    }
+
     fn people(&self, world: &World, on: usize, actions: &mut Vec<Action>) {
         let customer = &world.customers[on];
         let machine = &customer.machine;
         let left = &world.left;
         if customer.said.is_some() {
             actions.push(Action::HearSay { on, again: false });
-            actions.push(Action::HearSay { on, again: true });
+            if left.repeats > 0 {
+                actions.push(Action::HearSay { on, again: true });
+            }
         } else if left.verdicts > 0 && machine.newest_handed_over > 0 {
             let mut attempts = vec![Some(machine.newest_handed_over)];
-            if machine.doubts_ever == 1 {
+            if machine.doubts_ever == 1 && self.config.unnamed {
                 attempts.push(None);
             }
             let truth =
@@ -360,7 +370,7 @@ impl Check {
         if left.opt_outs > 0 && customer.wanted {
             actions.push(Action::OptOut { on });
         }
-        if !customer.wanted && !machine.unwanted {
+        if !machine.unwanted && (left.opt_outs > 0 || !customer.wanted) {
             actions.push(Action::Forget { on });
         }
         if world.run.cancelled && matches!(machine.state, State::Selected | State::Retrying) {

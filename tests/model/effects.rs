@@ -65,6 +65,7 @@ impl Check {
                 world.customers[on].wanted = false;
             }
             Action::Forget { on } => {
+                world.left.opt_outs -= u8::from(world.customers[on].wanted);
                 self.record(world, on, &Event::Unwanted);
             }
             Action::Replay { on, refreeze } => self.replay(world, on, refreeze)?,
@@ -84,7 +85,7 @@ impl Check {
             Action::SendAndDie { on, work } => send_and_die(world, on, work),
         }
         for on in 0..world.customers.len() {
-            mark_untruths(world, on);
+            mark_untruths(self, world, on);
         }
         Some(next)
     }
@@ -260,7 +261,7 @@ impl Check {
         if before == State::Sent || before.is_terminal() {
             world.breaks(Rule::SettledStaysSettled);
         }
-        if !is_legal(before, world.customers[on].machine.state, None) {
+        if !is_legal(before, world.customers[on].machine.state, None, None) {
             world.breaks(Rule::LegalTransitions);
         }
         if world.run.resumed {
@@ -473,7 +474,9 @@ impl Check {
     fn hear_say(&self, world: &mut World, on: usize, again: bool) {
         let customer = &mut world.customers[on];
         let Some((verdict, attempt)) = customer.said else { return };
-        if !again {
+        if again {
+            world.left.repeats -= 1;
+        } else {
             customer.said = None;
         }
         let before = customer.machine.clone();
@@ -525,7 +528,7 @@ impl Check {
         self.record(world, on, &Event::Replayed);
         self.cover.see(Seen::Replayed);
         let (customer, now) = (&world.customers[on], world.now);
-        if customer.messages() > 0 || customer.tries.iter().any(|t| customer.may_arrive(t, now)) {
+        if customer.messages() > 0 || customer.tries.iter().any(|t| self.may_be_accepted(customer, t, now)) {
             world.breaks(Rule::SettledStaysSettled);
         }
         Some(())
@@ -580,7 +583,7 @@ impl Check {
             }
         }
         self.cover.arrow(change.from, change.to);
-        if !is_legal(change.from, change.to, Some(event)) {
+        if !is_legal(change.from, change.to, Some(event), change.note) {
             world.breaks(Rule::LegalTransitions);
         }
         let stays = match change.from {

@@ -22,6 +22,8 @@ enum Course {
     Silent,
     /// Every attempt is told to come back later, every look-up misses.
     Throttles,
+    /// No attempt is ever answered, and every look-up tells of a refusal.
+    Refuses,
 }
 
 /// Whether the operation comes to rest, whatever course the world takes from here.
@@ -29,7 +31,7 @@ enum Course {
 /// # Errors
 /// What it is stuck in.
 pub(super) fn comes_to_rest(config: &Config, world: &World, customer: &Customer) -> Result<(), String> {
-    for course in [Course::Accepts, Course::Silent, Course::Throttles] {
+    for course in [Course::Accepts, Course::Silent, Course::Throttles, Course::Refuses] {
         let mut drive = Drive {
             config,
             course,
@@ -170,7 +172,7 @@ impl Drive<'_> {
             Course::Throttles => {
                 Outcome::NotSent(Failure::new(FailureClass::RateLimited, "fair"))
             }
-            Course::Silent => {
+            Course::Silent | Course::Refuses => {
                 self.apply(&Event::Overdue { attempt, random: 0.0 });
                 return Ok(());
             }
@@ -195,6 +197,7 @@ impl Drive<'_> {
             Course::Accepts => Finding::Accepted { message_id: None },
             Course::Silent => Finding::Unavailable,
             Course::Throttles => Finding::Miss,
+            Course::Refuses => Finding::Refused(FailureClass::Rejected),
         };
         self.apply(&Event::LookedUp { finding, asked_at: self.moment.now, random: 0.0 });
     }

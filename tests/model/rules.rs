@@ -3,7 +3,7 @@
 
 use super::check::Check;
 use super::world::{Fate, Try, World};
-use digest_workflows::operation::{Event, State};
+use digest_workflows::operation::{Event, Note, State};
 use stateright::Property;
 
 /// A rule of the promise.
@@ -80,8 +80,13 @@ pub(super) fn properties() -> Vec<Property<Check>> {
 }
 
 /// Whether the diagram at the top of the operation's state has this arrow for this event (`None`: an
-/// intent).
-pub(super) fn is_legal(from: State, to: State, event: Option<&Event>) -> bool {
+/// intent), which left this note.
+pub(super) fn is_legal(
+    from: State,
+    to: State,
+    event: Option<&Event>,
+    note: Option<Note>,
+) -> bool {
     use State::{
         Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown,
     };
@@ -99,6 +104,7 @@ pub(super) fn is_legal(from: State, to: State, event: Option<&Event>) -> bool {
         | (Retrying, Sending | Suppressed | Dead)
         | (Unknown, Sent | Retrying | Suppressed | Dead | Expired)
         | (Sent, Cleaned) => true,
+        (Retrying, Sent) => note == Some(Note::Contradicts),
         (Dead, Sending) => matches!(event, Some(Event::Replayed)),
         _ => false,
     }
@@ -106,15 +112,14 @@ pub(super) fn is_legal(from: State, to: State, event: Option<&Event>) -> bool {
 
 /// Marks where what the ledger says of a customer is not true: `not sent` of every attempt that it is
 /// said of, now and for good, and `sent` of one of them.
-pub(super) fn mark_untruths(world: &mut World, which: usize) {
-    let customer = &world.customers[which];
+pub(super) fn mark_untruths(check: &Check, world: &mut World, on: usize) {
+    let customer = &world.customers[on];
     let untrue = customer.tries.iter().any(|one| {
         one.settled_not_sent
-            && (one.fate == Fate::Accepted || customer.may_arrive(one, world.now))
+            && (one.fate == Fate::Accepted || check.may_be_accepted(customer, one, world.now))
     });
-    let was_accepted = |one: &Try| {
-        matches!(one.fate, Fate::Accepted | Fate::Repeated | Fate::Withdrawn)
-    };
+    let was_accepted =
+        |one: &Try| matches!(one.fate, Fate::Accepted | Fate::Repeated | Fate::Withdrawn);
     let sent = matches!(customer.machine.state, State::Sent | State::Cleaned);
     let unfounded = sent && !customer.tries.iter().any(was_accepted);
     if untrue {
