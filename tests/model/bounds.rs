@@ -124,8 +124,7 @@ impl Config {
             ("restores", f.restores),
         ];
         let faults = counts.into_iter().filter(|(_, count)| *count > 0);
-        let faults: Vec<String> =
-            faults.map(|(what, count)| format!("{count} {what}")).collect();
+        let faults: Vec<String> = faults.map(|(what, count)| format!("{count} {what}")).collect();
         format!(
             "{} operations, {} executions at once, {} attempts, {} minutes; {}",
             self.customers,

@@ -18,6 +18,8 @@ pub(super) struct Check {
     pub(super) expected: Option<Rule>,
     /// The operations, by hash, that are known to come to rest.
     restful: Mutex<HashSet<u64>>,
+    /// What an operation is stuck in, if one is.
+    stuck: Mutex<Option<String>>,
 }
 
 /// What may happen. `on` is the customer, `work` one of its executions.
@@ -26,56 +28,131 @@ pub(super) enum Action {
     /// The ledger's clock reaches the next instant at which anything could be decided.
     TimePasses,
     /// The engine runs `deliver` for this place, because it is due or because it believes so.
-    Deliver { on: usize, generation: u32, ordinal: u32, worker: u8 },
+    Deliver {
+        on: usize,
+        generation: u32,
+        ordinal: u32,
+        worker: u8,
+    },
     /// The engine runs `reconcile`; the provider, if it is asked, says this.
-    Reconcile { on: usize, said: Option<Said>, worker: u8 },
+    Reconcile {
+        on: usize,
+        said: Option<Said>,
+        worker: u8,
+    },
     /// The engine runs `clean up`, whose statement succeeds or fails.
-    CleanUp { on: usize, succeeds: bool, worker: u8 },
+    CleanUp {
+        on: usize,
+        succeeds: bool,
+        worker: u8,
+    },
     /// The try fails before its intent.
-    Fail { on: usize, work: usize, class: FailureClass },
+    Fail {
+        on: usize,
+        work: usize,
+        class: FailureClass,
+    },
     /// The intent is committed, or not.
-    Begin { on: usize, work: usize, commit: Commit },
+    Begin {
+        on: usize,
+        work: usize,
+        commit: Commit,
+    },
     /// The worker finds its lease over before it hands over.
-    LeaseOver { on: usize, work: usize },
+    LeaseOver {
+        on: usize,
+        work: usize,
+    },
     /// The worker finds its lease running, and writes: at once, or after it was stopped.
-    HandOver { on: usize, work: usize },
+    HandOver {
+        on: usize,
+        work: usize,
+    },
     /// The provider decides about a request.
-    Decide { on: usize, number: u32, fate: Fate },
+    Decide {
+        on: usize,
+        number: u32,
+        fate: Fate,
+    },
     /// The provider gives up what it had accepted.
-    GiveUp { on: usize, number: u32 },
+    GiveUp {
+        on: usize,
+        number: u32,
+    },
     /// The answer is heard and recorded; `again`: and will be recorded once more.
-    Hear { on: usize, work: usize, again: bool },
+    Hear {
+        on: usize,
+        work: usize,
+        again: bool,
+    },
     /// The session ends without an answer, or with an ambiguous one.
-    Lose { on: usize, work: usize },
+    Lose {
+        on: usize,
+        work: usize,
+    },
     /// An execution records what it has decided.
-    Record { on: usize, work: usize },
+    Record {
+        on: usize,
+        work: usize,
+    },
     /// A worker dies.
-    Crash { worker: u8 },
+    Crash {
+        worker: u8,
+    },
     /// An operator says, truthfully, what became of an unknown.
-    Say { on: usize, verdict: Verdict, attempt: Option<u32> },
+    Say {
+        on: usize,
+        verdict: Verdict,
+        attempt: Option<u32>,
+    },
     /// The verdict reaches the ledger; `again`: and will once more.
-    HearSay { on: usize, again: bool },
+    HearSay {
+        on: usize,
+        again: bool,
+    },
     /// The provider tells by itself what became of a request.
-    Tell { on: usize, number: u32, said: Said },
+    Tell {
+        on: usize,
+        number: u32,
+        said: Said,
+    },
     Hold,
     Resume,
     Cancel,
     /// The cancellation reaches this operation.
-    CancelOne { on: usize },
+    CancelOne {
+        on: usize,
+    },
     /// Consent is withdrawn at the source.
-    OptOut { on: usize },
+    OptOut {
+        on: usize,
+    },
     /// The customer is erased: the ledger is told.
-    Forget { on: usize },
+    Forget {
+        on: usize,
+    },
     /// A dead letter is replayed.
-    Replay { on: usize, refreeze: bool },
+    Replay {
+        on: usize,
+        refreeze: bool,
+    },
     /// A cleanup that was given up is taken up again.
-    CleanUpAgain { on: usize },
+    CleanUpAgain {
+        on: usize,
+    },
     /// The configuration names another account.
     Switch,
-    BackUp { on: usize },
-    Restore { on: usize },
+    BackUp {
+        on: usize,
+    },
+    Restore {
+        on: usize,
+    },
     /// Planted: the message leaves first, and the worker dies before the intent.
-    SendAndDie { on: usize, work: usize },
+    SendAndDie {
+        on: usize,
+        work: usize,
+    },
 }
 
 /// How the transaction of an intent ends.
@@ -91,7 +168,18 @@ pub(super) enum Commit {
 
 impl Check {
     pub(super) fn new(config: Config) -> Self {
-        Self { config, cover: Arc::default(), expected: None, restful: Mutex::default() }
+        Self {
+            config,
+            cover: Arc::default(),
+            expected: None,
+            restful: Mutex::default(),
+            stuck: Mutex::default(),
+        }
+    }
+
+    /// What an operation was found to be stuck in.
+    pub(super) fn stuck(&self) -> Option<String> {
+        self.stuck.lock().unwrap().clone()
     }
 
     /// Whether every operation that is open has a next step and comes to rest by itself.
@@ -107,7 +195,7 @@ impl Check {
                     true
                 }
                 Err(why) => {
-                    eprintln!("stuck: {why}");
+                    self.stuck.lock().unwrap().get_or_insert(why);
                     false
                 }
             }
@@ -201,9 +289,11 @@ impl Check {
                 let asks = machine.look_up_is_due(super::world::at(world.now));
                 if asks && !full {
                     let said = self.what_a_look_up_may_say(world, customer);
-                    actions.extend(
-                        said.into_iter().map(|s| Action::Reconcile { on, said: Some(s), worker }),
-                    );
+                    actions.extend(said.into_iter().map(|s| Action::Reconcile {
+                        on,
+                        said: Some(s),
+                        worker,
+                    }));
                 } else if !asks {
                     actions.push(Action::Reconcile { on, said: None, worker });
                 }

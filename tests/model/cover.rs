@@ -179,9 +179,7 @@ impl Seen {
 
 /// The arrows of the diagram.
 pub(super) const ARROWS: [(State, State); 22] = {
-    use State::{
-        Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown,
-    };
+    use State::{Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown};
     [
         (Selected, Sending),
         (Selected, Retrying),

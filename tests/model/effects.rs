@@ -5,9 +5,7 @@ use super::bounds::{LEASE, Planted, SETTLE};
 use super::check::{Action, Check, Commit};
 use super::cover::Seen;
 use super::rules::{Rule, is_legal, mark_untruths};
-use super::world::{
-    Customer, Fate, Machine, Phase, Said, Try, Word, Work, World, at, hash_of,
-};
+use super::world::{Customer, Fate, Machine, Phase, Said, Try, Word, Work, World, at, hash_of};
 use digest_workflows::operation::{
     CannotBegin, Change, Contract, Event, Failure, FailureClass, Finding, Intent, Note, Outcome,
     ProviderRef, Replay, State, Step, Verdict,
@@ -91,13 +89,7 @@ impl Check {
     }
 
     /// `deliver` as far as it reads: every execution asks the ledger first.
-    fn deliver(
-        &self,
-        world: &mut World,
-        on: usize,
-        place: (u32, u32),
-        worker: u8,
-    ) -> Option<()> {
+    fn deliver(&self, world: &mut World, on: usize, place: (u32, u32), worker: u8) -> Option<()> {
         let now = at(world.now);
         let (generation, ordinal) = place;
         let customer = &world.customers[on];
@@ -249,7 +241,8 @@ impl Check {
         }
         let before = customer.machine.state;
         let unwanted = customer.machine.unwanted;
-        let begun = world.customers[on].machine.change(world.now, |machine| machine.begin(intent, &moment));
+        let begun =
+            world.customers[on].machine.change(world.now, |machine| machine.begin(intent, &moment));
         let number = match begun {
             Ok(number) => number,
             Err(cannot) => return self.cannot(world, on, worker, cannot, ordinal),
@@ -310,14 +303,7 @@ impl Check {
         }
     }
 
-    fn cannot(
-        &self,
-        world: &mut World,
-        on: usize,
-        worker: u8,
-        cannot: CannotBegin,
-        ordinal: u32,
-    ) {
+    fn cannot(&self, world: &mut World, on: usize, worker: u8, cannot: CannotBegin, ordinal: u32) {
         let works = &mut world.customers[on].works;
         let word = match cannot {
             CannotBegin::Cancelled => Some((Seen::CancelledAtBegin, Word::Cancelled)),
@@ -385,8 +371,7 @@ impl Check {
         }
         let now = world.now;
         let customer = &mut world.customers[on];
-        let heard =
-            customer.works.iter().any(|work| work.phase == Phase::Listening(number));
+        let heard = customer.works.iter().any(|work| work.phase == Phase::Listening(number));
         let doubts = customer.machine.doubts.len();
         let one = customer.try_mut(number);
         one.fate = fate;
@@ -528,7 +513,9 @@ impl Check {
         self.record(world, on, &Event::Replayed);
         self.cover.see(Seen::Replayed);
         let (customer, now) = (&world.customers[on], world.now);
-        if customer.messages() > 0 || customer.tries.iter().any(|t| self.may_be_accepted(customer, t, now)) {
+        if customer.messages() > 0
+            || customer.tries.iter().any(|t| self.may_be_accepted(customer, t, now))
+        {
             world.breaks(Rule::SettledStaysSettled);
         }
         Some(())
@@ -541,16 +528,12 @@ impl Check {
         let Some(backup) = customer.backup.take() else { return };
         let attempts = customer.machine.attempts;
         let further = hash_of(&customer.machine) != hash_of(&backup);
-        let known = |one: &Try| {
-            one.number <= backup.attempts && backup.doubt(one.number).is_none()
-        };
+        let known = |one: &Try| one.number <= backup.attempts && backup.doubt(one.number).is_none();
         for one in &mut customer.tries {
             one.settled_not_sent &= known(one);
         }
         // The workflows of the old epoch are terminated; who listens goes on listening.
-        customer
-            .works
-            .retain(|work| matches!(work.phase, Phase::Begun(_) | Phase::Listening(_)));
+        customer.works.retain(|work| matches!(work.phase, Phase::Begun(_) | Phase::Listening(_)));
         customer.machine = backup;
         if further {
             self.cover.see(Seen::Restored);
@@ -565,9 +548,8 @@ impl Check {
         let before = customer.machine.clone();
         let rules = &self.config.rules;
         let change = customer.machine.change(now, |machine| machine.apply(event, rules, &moment));
-        let verdict_acted =
-            before.verdict.is_some_and(|v| v.verdict == Verdict::NotDelivered)
-                || matches!(event, Event::Judged { verdict: Verdict::NotDelivered, .. });
+        let verdict_acted = before.verdict.is_some_and(|v| v.verdict == Verdict::NotDelivered)
+            || matches!(event, Event::Judged { verdict: Verdict::NotDelivered, .. });
         for (number, outcome) in &change.settled {
             let Some(one) = customer.tries.iter_mut().find(|one| one.number == *number) else {
                 continue;

@@ -30,7 +30,11 @@ enum Course {
 ///
 /// # Errors
 /// What it is stuck in.
-pub(super) fn comes_to_rest(config: &Config, world: &World, customer: &Customer) -> Result<(), String> {
+pub(super) fn comes_to_rest(
+    config: &Config,
+    world: &World,
+    customer: &Customer,
+) -> Result<(), String> {
     for course in [Course::Accepts, Course::Silent, Course::Throttles, Course::Refuses] {
         let mut drive = Drive {
             config,
@@ -169,9 +173,7 @@ impl Drive<'_> {
             .map_err(|cannot| self.stuck(&format!("is to begin and may not: {cannot}")))?;
         let outcome = match self.course {
             Course::Accepts => Outcome::Accepted { message_id: None },
-            Course::Throttles => {
-                Outcome::NotSent(Failure::new(FailureClass::RateLimited, "fair"))
-            }
+            Course::Throttles => Outcome::NotSent(Failure::new(FailureClass::RateLimited, "fair")),
             Course::Silent | Course::Refuses => {
                 self.apply(&Event::Overdue { attempt, random: 0.0 });
                 return Ok(());

@@ -17,11 +17,8 @@ use std::time::Instant;
 const THREADS: usize = 2;
 
 /// Everything that a provider can promise at once.
-const EVERYTHING: Contract = Contract {
-    lookup: Lookup::ByKey { miss_counts: true },
-    events: true,
-    ..RETURNS_ORIGINAL
-};
+const EVERYTHING: Contract =
+    Contract { lookup: Lookup::ByKey { miss_counts: true }, events: true, ..RETURNS_ORIGINAL };
 
 /// Events, and look-ups whose misses never count.
 const TELLS: Contract = Contract { lookup: Lookup::ByKey { miss_counts: false }, ..EVENTS };
@@ -92,84 +89,163 @@ fn people(name: &'static str, contract: Contract) -> Config {
     })
 }
 
+/// Every fault, every kind of evidence and every arrow, each beside few others.
 fn small() -> Vec<Config> {
+    let faults = |crashes| Faults { crashes, ..Faults::default() };
     vec![
         parts("no promise: parts", Contract::NONE),
-        people("no promise: people", Contract::NONE),
-        parts("returns the original: parts", RETURNS_ORIGINAL).with(|c| {
+        people("no promise: people", Contract::NONE).with(|c| c.faults.crashes = 0),
+        parts("returns the original", RETURNS_ORIGINAL).with(|c| {
             c.attempts = 3;
-            c.faults = Faults { crashes: 2, throttles: 1, ..Faults::default() };
+            c.until = 10;
+            c.faults = Faults { throttles: 1, ..faults(0) };
         }),
-        people("returns the original: people", RETURNS_ORIGINAL),
-        parts("rejects the duplicate", REJECTS_DUPLICATE)
-            .with(|c| c.faults = Faults { crashes: 2, ..Faults::default() }),
-        parts("a miss counts: parts", MISS_COUNTS)
-            .with(|c| c.faults = Faults { crashes: 2, ..Faults::default() }),
-        people("a miss counts: people", MISS_COUNTS).with(|c| c.attempts = 1),
+        parts("rejects the duplicate", REJECTS_DUPLICATE).with(|c| {
+            c.until = 6;
+            c.faults = Faults { verdicts: 1, ..faults(0) };
+        }),
+        parts("a miss counts: parts", MISS_COUNTS).with(|c| {
+            c.until = 7;
+            c.faults = faults(1);
+        }),
+        people("a miss counts: people", MISS_COUNTS).with(|c| {
+            c.attempts = 1;
+            c.until = 7;
+            c.faults = Faults { verdicts: 1, ..faults(1) };
+        }),
         parts("a miss never counts", MISS_NEVER_COUNTS).with(|c| {
             c.attempts = 1;
-            c.faults = Faults { crashes: 2, verdicts: 1, ..Faults::default() };
+            c.until = 7;
+            c.faults = Faults { verdicts: 1, ..faults(1) };
         }),
-        parts("events: parts", EVENTS).with(|c| {
-            c.faults = Faults { crashes: 2, withdrawals: 1, replays: 1, ..Faults::default() };
-        }),
+        parts("events: parts", EVENTS)
+            .with(|c| c.faults = Faults { withdrawals: 1, replays: 1, ..faults(1) }),
         people("events: people", EVENTS).with(|c| {
             c.attempts = 1;
-            c.faults = Faults { crashes: 1, verdicts: 2, withdrawals: 1, ..Faults::default() };
+            c.faults = Faults { verdicts: 2, withdrawals: 1, ..faults(1) };
         }),
         parts("events and look-ups", TELLS).with(|c| {
             c.attempts = 1;
-            c.faults = Faults { crashes: 1, withdrawals: 1, ..Faults::default() };
+            c.until = 7;
+            c.faults = Faults { withdrawals: 1, ..faults(1) };
         }),
         parts("every promise", EVERYTHING).with(|c| {
-            c.faults = Faults { crashes: 1, ..Faults::default() };
+            c.until = 4;
+            c.faults = faults(0);
         }),
-        Config::new("the run: held and cancelled", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 2;
+        parts("held", Contract::NONE).with(|c| {
+            c.until = 6;
+            c.faults = Faults { holds: 1, misconfigurations: 1, failures: 1, ..faults(1) };
+        }),
+        parts("cancelled", RETURNS_ORIGINAL).with(|c| {
+            c.until = 6;
+            c.faults = Faults { cancels: 1, throttles: 1, ..faults(0) };
+        }),
+        parts("unwanted, and too late", RETURNS_ORIGINAL).with(|c| {
             c.useful_until = 4;
-            c.faults = Faults {
-                crashes: 1,
-                holds: 1,
-                cancels: 1,
-                misconfigurations: 1,
-                ..Faults::default()
-            };
+            c.until = 6;
+            c.faults = Faults { opt_outs: 1, ..faults(0) };
         }),
-        Config::new("the run: consent and usefulness", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 2;
-            c.useful_until = 4;
-            c.faults = Faults { crashes: 1, opt_outs: 1, failures: 1, ..Faults::default() };
-        }),
-        Config::new("cleanups", Contract::NONE).with(|c| {
+        parts("cleanups", Contract::NONE).with(|c| {
             c.attempts = 1;
-            c.faults = Faults { crashes: 2, cleanup_failures: 3, ..Faults::default() };
+            c.faults = Faults { cleanup_failures: 3, ..faults(2) };
         }),
-        Config::new("dead letters", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 2;
-            c.faults =
-                Faults { crashes: 1, refusals: 1, replays: 1, refreezes: 1, ..Faults::default() };
+        parts("dead letters", RETURNS_ORIGINAL).with(|c| {
+            c.until = 12;
+            c.faults = Faults { refusals: 1, replays: 1, refreezes: 1, ..faults(0) };
         }),
-        Config::new("another account", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 2;
-            c.faults = Faults { crashes: 1, switches: 2, ..Faults::default() };
+        parts("another account", RETURNS_ORIGINAL).with(|c| {
+            c.until = 4;
+            c.faults = Faults { switches: 1, ..faults(0) };
         }),
-        Config::new("restored", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 3;
+        parts("restored", Contract::NONE).with(|c| {
             c.executions = 1;
-            c.faults = Faults { restores: 1, refusals: 1, throttles: 1, ..Faults::default() };
+            c.until = 9;
+            c.faults = Faults { restores: 1, refusals: 1, throttles: 1, replays: 1, ..faults(0) };
         }),
-        Config::new("two operations", Contract::NONE).with(|c| {
+        parts("two operations", Contract::NONE).with(|c| {
             c.customers = 2;
             c.executions = 1;
             c.attempts = 1;
-            c.until = 3;
-            c.faults = Faults { crashes: 1, holds: 1, cancels: 1, ..Faults::default() };
+            c.until = 2;
+            c.faults = Faults { holds: 1, cancels: 1, ..faults(1) };
         }),
     ]
 }
 
+/// The same with more of each, and with what interacts at once.
 fn large() -> Vec<Config> {
-    vec![]
+    let faults = |crashes| Faults { crashes, ..Faults::default() };
+    vec![
+        parts("no promise: parts", Contract::NONE).with(|c| {
+            c.attempts = 3;
+            c.faults.failures = 1;
+        }),
+        people("no promise: people", Contract::NONE).with(|c| {
+            c.attempts = 3;
+            c.faults = Faults { verdicts: 2, replays: 1, refusals: 1, ..faults(1) };
+            c.until = 12;
+        }),
+        parts("returns the original: parts", RETURNS_ORIGINAL).with(|c| {
+            c.attempts = 3;
+            c.until = 14;
+            c.faults = Faults { throttles: 1, ..faults(2) };
+        }),
+        people("returns the original: people", RETURNS_ORIGINAL).with(|c| c.until = 14),
+        parts("rejects the duplicate", REJECTS_DUPLICATE)
+            .with(|c| c.faults = Faults { lost_commits: 1, ..faults(2) }),
+        parts("a miss counts", MISS_COUNTS).with(|c| {
+            c.until = 9;
+            c.faults = Faults { withdrawals: 1, ..faults(2) };
+        }),
+        people("a miss counts: people", MISS_COUNTS).with(|c| {
+            c.attempts = 1;
+            c.until = 14;
+        }),
+        people("a miss never counts", MISS_NEVER_COUNTS).with(|c| {
+            c.attempts = 1;
+            c.until = 14;
+        }),
+        parts("events", EVENTS).with(|c| {
+            c.attempts = 3;
+            c.faults = Faults { withdrawals: 1, replays: 1, verdicts: 1, ..faults(1) };
+            c.until = 9;
+        }),
+        parts("events and look-ups", TELLS).with(|c| {
+            c.until = 7;
+            c.faults = Faults { withdrawals: 1, replays: 1, ..faults(1) };
+        }),
+        parts("every promise", EVERYTHING).with(|c| {
+            c.until = 7;
+            c.faults = Faults { withdrawals: 1, ..faults(1) };
+        }),
+        parts("held, cancelled, unwanted, too late", Contract::NONE).with(|c| {
+            c.useful_until = 4;
+            c.until = 8;
+            c.faults = Faults { holds: 1, cancels: 1, opt_outs: 1, throttles: 1, ..faults(1) };
+        }),
+        parts("dead letters", RETURNS_ORIGINAL).with(|c| {
+            c.attempts = 3;
+            c.until = 14;
+            c.faults = Faults { refusals: 1, replays: 1, refreezes: 1, ..faults(1) };
+        }),
+        parts("another account", RETURNS_ORIGINAL).with(|c| {
+            c.until = 12;
+            c.faults = Faults { switches: 2, ..faults(1) };
+        }),
+        parts("restored", RETURNS_ORIGINAL).with(|c| {
+            c.executions = 1;
+            c.until = 9;
+            c.faults = Faults { restores: 1, refusals: 1, throttles: 1, ..faults(1) };
+        }),
+        parts("two operations", Contract::NONE).with(|c| {
+            c.customers = 2;
+            c.executions = 1;
+            c.attempts = 1;
+            c.until = 3;
+            c.faults = Faults { holds: 1, cancels: 1, opt_outs: 1, ..faults(2) };
+        }),
+    ]
 }
 
 /// Each planted fault, the rule that it must break, and where.
@@ -206,13 +282,14 @@ fn controls() -> Vec<(Planted, Rule, Config)> {
 /// Checks each configuration exhaustively and prints what it took; what was seen in any of them.
 fn hold(configs: Vec<Config>) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
+    let mut broken = Vec::new();
     let (mut unique, mut generated) = (0, 0);
     let start = Instant::now();
     for config in configs {
         let check = Check::new(config.clone());
         let (cover, properties) = (Arc::clone(&check.cover), check.properties().len());
         let began = Instant::now();
-        let checker = check.checker().threads(THREADS).timeout(std::time::Duration::from_secs(25)).spawn_bfs().join();
+        let checker = check.checker().threads(THREADS).spawn_bfs().join();
         println!(
             "{}: {}: {} unique states of {} generated, depth {}, {properties} properties, {:.1} s",
             config.name,
@@ -226,9 +303,11 @@ fn hold(configs: Vec<Config>) -> BTreeSet<String> {
         generated += checker.state_count();
         seen.extend(cover.names());
         for (rule, path) in checker.discoveries() {
-            println!("{}: not so: {rule}\n{}", config.name, story(path));
+            broken.push(format!("{}: not so: {rule}\n{}", config.name, story(path)));
         }
+        broken.extend(checker.model().stuck());
     }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
     println!(
         "0 violations in {unique} unique states of {generated} generated, {:.0} s: every state \
          within the bounds, so the bound on what was missed there is none",
@@ -242,7 +321,7 @@ fn counterexample(config: Config, rule: Rule) -> Option<(Vec<Action>, usize)> {
     let mut check = Check::new(config);
     check.expected = Some(rule);
     let finish = HasDiscoveries::AnyOf(BTreeSet::from([rule.name()]));
-    let checker = check.checker().threads(THREADS).finish_when(finish).timeout(std::time::Duration::from_secs(25)).spawn_bfs().join();
+    let checker = check.checker().threads(THREADS).finish_when(finish).spawn_bfs().join();
     let states = checker.unique_state_count();
     let path = checker.discoveries().remove(rule.name())?;
     Some((path.into_actions(), states))

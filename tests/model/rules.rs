@@ -81,15 +81,8 @@ pub(super) fn properties() -> Vec<Property<Check>> {
 
 /// Whether the diagram at the top of the operation's state has this arrow for this event (`None`: an
 /// intent), which left this note.
-pub(super) fn is_legal(
-    from: State,
-    to: State,
-    event: Option<&Event>,
-    note: Option<Note>,
-) -> bool {
-    use State::{
-        Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown,
-    };
+pub(super) fn is_legal(from: State, to: State, event: Option<&Event>, note: Option<Note>) -> bool {
+    use State::{Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown};
     if from == to {
         return true;
     }

@@ -325,11 +325,7 @@ impl Machine {
     }
 
     /// Changes it by `change`.
-    pub(super) fn change<R>(
-        &mut self,
-        now: i64,
-        change: impl FnOnce(&mut Operation) -> R,
-    ) -> R {
+    pub(super) fn change<R>(&mut self, now: i64, change: impl FnOnce(&mut Operation) -> R) -> R {
         let mut operation = self.0.0.clone();
         let result = change(&mut operation);
         if operation != self.0.0 {
@@ -369,9 +365,8 @@ fn canonical(operation: &Operation, now: i64) -> Operation {
     }
     // Whether the ledger was asked after the last lease, and nothing finer.
     let lease_ends = op.lease_ends();
-    op.asked_at = op.asked_at.filter(|asked| lease_ends.is_some_and(|ends| *asked >= ends));
-    come(&mut op.asked_at);
-    op.asked_at = op.asked_at.map(|_| at(0));
+    let heard = |asked: &Timestamp| lease_ends.is_some_and(|ends| *asked >= ends);
+    op.asked_at = op.asked_at.filter(heard).map(|_| at(0));
     come(&mut op.retry_at);
     come(&mut op.lookups.next_at);
     come(&mut op.cleanup.retry_at);
