@@ -3,12 +3,14 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::interruption;
 use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use digest_activities::crash;
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
 use digest_workflows::customer::CustomerDigest;
@@ -114,6 +116,7 @@ impl Service {
             stop.await;
             tracing::info!("draining: no attempt begins any more");
             drain.send_replace(true);
+            crash::point("draining");
             // Sessions that are listened to end by themselves within the time-out, or by the end of
             // the grace period, when the ledger already knows them as unknown.
             let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
@@ -168,6 +171,7 @@ impl Service {
             .register_workflow::<CustomerDigest>()
             .map_err(text)?
             .register_activities(Gates::new(Arc::clone(&self.parts)))
+            .register_workflow_interceptors(interruption::interceptors())
             .build();
         Worker::new(runtime, self.client.clone(), options)
             .map_err(|error| anyhow!("the worker did not start: {error}"))

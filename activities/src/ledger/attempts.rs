@@ -4,6 +4,7 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
+use crate::crash;
 use digest_workflows::operation::{
     CannotBegin, Change, Intent, Operation, OperationKey, Outcome, Rules,
 };
@@ -77,6 +78,7 @@ impl Ledger {
         audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
         let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
         let begun = Begun { number, begun_at, lease_ends, operation };
+        crash::point("intent-uncommitted");
         match tx.commit().await {
             Ok(()) => Ok(BeginAnswer::Begun(Box::new(begun))),
             Err(error) => self.read_back(key, intent, token, begun, error).await,

@@ -189,7 +189,8 @@ impl Plan {
             client,
             shop,
             ledger,
-            inbox: None,
+            customers: self.customers,
+            taken: None,
             workers: std::sync::atomic::AtomicU32::new(0),
         };
         let setup = world.digestd("setup").await;
