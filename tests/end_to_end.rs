@@ -14,6 +14,7 @@
 mod end_to_end {
     mod acceptance;
     mod concurrency;
+    mod crash_points;
     mod doubt;
     mod engine_truth;
     mod kills;

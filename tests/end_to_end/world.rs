@@ -194,7 +194,6 @@ impl World {
         self.folder.path().join("sandbox.log")
     }
 
-
     /// Its configuration, and the secrets that its processes have, for a part of it in this process.
     pub(crate) fn loaded(&self) -> (Config, Secrets) {
         let mut secrets = Secrets::default();

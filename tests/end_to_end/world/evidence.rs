@@ -50,8 +50,7 @@ impl World {
             format!("select {columns} from @{table} where campaign = '{campaign}' {rest}")
         };
         let operations = of("key, state, cast(at_rest as text)", "operations", "");
-        let attempts =
-            of("key, cast(begun_at as text)", "attempts", "and begun_at is not null");
+        let attempts = of("key, cast(begun_at as text)", "attempts", "and begun_at is not null");
         let decisions = of(
             "key, event, from_state, to_state",
             "decisions",
@@ -84,7 +83,16 @@ impl World {
             next().into_iter().map(|row| (row[0] == "closed", row[1].parse().unwrap())).collect();
         let rows = self.rows(&rows_before, &self.left(&self.shop).await);
         let taken_later = self.taken().into_iter().map(|message| message.key).collect();
-        Evidence { taken, taken_later, operations, intents, decisions, rows, runs, ..Evidence::default() }
+        Evidence {
+            taken,
+            taken_later,
+            operations,
+            intents,
+            decisions,
+            rows,
+            runs,
+            ..Evidence::default()
+        }
     }
 
     /// How many rows of each customer's digest are left in the shop.
