@@ -9,7 +9,7 @@
 //! - `DIGESTD_TEST_LEDGER`: `sqlite` or `postgres`;
 //! - `DIGESTD_TEST_PROVIDER`: `smtp`, `none`, `look-up` or `replay`;
 //! - `DIGESTD_TEST_SEED`: the seed of every run, instead of one drawn for each;
-//! - `DIGESTD_TEST_LANES`: how many runs go on at once, 6 by default.
+//! - `DIGESTD_TEST_LANES`: how many runs go on at once, 12 by default.
 
 mod instants;
 mod lanes;

@@ -68,5 +68,5 @@ pub(super) fn told(done: u32, failed: usize, begun: Instant) {
 
 /// How many runs go on at once.
 pub(super) fn lanes() -> usize {
-    std::env::var("DIGESTD_TEST_LANES").map_or(6, |lanes| lanes.parse().unwrap())
+    std::env::var("DIGESTD_TEST_LANES").map_or(12, |lanes| lanes.parse().unwrap())
 }

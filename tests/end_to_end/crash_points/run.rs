@@ -191,7 +191,7 @@ impl Run {
         let text = key.to_string();
         let resolve = ["resolve", &text, "--delivered", "--reason", "asked-for", "--yes"];
         world.digestd_that_dies_at(&self.armed(), &resolve).await;
-        world.check_at_rest().await;
+        world.check().await;
         let begun = Instant::now();
         if self.point.name == "decision-uncommitted" {
             assert_eq!(world.operations().await[&text], "unknown");
