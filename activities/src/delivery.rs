@@ -301,8 +301,9 @@ impl Delivery<'_> {
             Ok(Ok(event)) => event,
             Ok(Err(_)) | Err(_) => overdue,
         };
-        let recorded = record_outcome(self.parts, of, &event, "delivery").await;
-        crash::point(match event {
+        let evidence = begun.evidence(event);
+        let recorded = record_outcome(self.parts, of, &evidence, "delivery").await;
+        crash::point(match evidence.event {
             Event::Overdue { .. } => "unknown-recorded",
             _ => "outcome-recorded",
         });
@@ -313,7 +314,7 @@ impl Delivery<'_> {
             operation: begun.operation,
             now: begun.begun_at,
             pause: None,
-            uncommitted: Some(event),
+            uncommitted: Some(evidence),
             note: None,
         }
     }

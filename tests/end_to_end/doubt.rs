@@ -260,6 +260,39 @@ async fn nonsense_signals_change_nothing_and_a_correct_one_afterwards_works() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn evidence_from_anybody_but_the_execution_settles_nothing() {
+    let hang = after_the_dot(Act::store_then(Act::Hang));
+    let Some((world, server)) = scripted("forged", vec![hang]).await else { return };
+    let key = world.key("customer-0001");
+    let _worker = world.worker().await;
+    world.start_run().await;
+    world.until_state(&key, "unknown").await;
+    let failure = json!({"class": "transport", "code": "not sent, they say"});
+    let not_sent =
+        json!({"answered": {"attempt": 1, "outcome": {"not_sent": failure}, "random": 0.0}});
+    for claim in [not_sent.clone(), json!({"event": not_sent, "proof": "0".repeat(64)})] {
+        let payload = Payload {
+            metadata: HashMap::from([("encoding".to_owned(), b"json/plain".to_vec())]),
+            data: serde_json::to_vec(&claim).unwrap(),
+            ..Payload::default()
+        };
+        world.signal_raw(&key.to_string(), "evidence", vec![payload]).await;
+    }
+    until("a note about it", async || {
+        let shown = world.show(&key).await;
+        shown["timeline"].to_string().contains("does not come from the execution").then_some(())
+    })
+    .await;
+    // Also not once lease and settle are over, when the run has closed over it.
+    counts(&world.closed().await, &[("unknown", 1), ("retrying", 0), ("sent", 0)]);
+    assert_eq!(server.record().ends_of_data, 1);
+    world.reconcile(&key, verdict("delivered", 1)).await;
+    world.until_state(&key, "cleaned").await;
+    assert_eq!(server.record().ends_of_data, 1);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_edited_configuration_fails_no_replay_and_moves_no_doubt() {
     let hang = after_the_dot(Act::store_then(Act::Hang));
     let Some((mut world, server)) = scripted("edited", vec![hang]).await else { return };

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::Arc;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
-use temporalio_client::{UntypedWorkflow, WorkflowCancelOptions, WorkflowTerminateOptions};
+use temporalio_client::{UntypedWorkflow, WorkflowCancelOptions};
 use temporalio_common::protos::temporal::api::enums::v1::EventType;
 use temporalio_common::protos::temporal::api::workflowservice::v1::ResetWorkflowExecutionRequest;
 
@@ -88,8 +88,7 @@ async fn tamper(world: &World) {
     let handle = |customer: &str| {
         world.client.get_workflow_handle::<UntypedWorkflow>(world.key(customer).to_string())
     };
-    let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
-    handle(CUSTOMERS[0]).terminate(options).await.unwrap();
+    world.terminate(&world.key(CUSTOMERS[0]).to_string()).await;
     reset(world, &world.key(CUSTOMERS[1])).await;
     handle(CUSTOMERS[2]).cancel(WorkflowCancelOptions::default()).await.unwrap();
 }

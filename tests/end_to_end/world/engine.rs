@@ -11,6 +11,7 @@ use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{
     Client, UntypedWorkflow, WorkflowDescribeOptions, WorkflowListOptions, WorkflowSignalOptions,
+    WorkflowTerminateOptions,
 };
 use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads, WorkflowExecution};
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
@@ -60,6 +61,13 @@ impl World {
             (execution.workflow_id, execution.run_id)
         });
         list.try_collect().await.unwrap()
+    }
+
+    /// Terminates the workflow with this id.
+    pub(crate) async fn terminate(&self, id: &str) {
+        let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
+        let workflow = self.client.get_workflow_handle::<UntypedWorkflow>(id);
+        workflow.terminate(options).await.unwrap();
     }
 
     /// The history of one workflow.

@@ -114,6 +114,14 @@ pub struct Doubt {
     pub content_hash: String,
 }
 
+impl Doubt {
+    /// Whether a restore has taken the attempt itself from the record.
+    #[must_use]
+    pub fn is_unrecorded(&self) -> bool {
+        self.provider == ProviderRef::unrecorded()
+    }
+}
+
 /// What is known about the acceptance of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Acceptance {
