@@ -39,7 +39,7 @@ const SECRET: &str = "a secret of these tests alone";
 /// The period that most tests run. It is over, so its tick is not ahead.
 pub(crate) const PERIOD: &str = "2024-W10";
 /// How long anything may take that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Asks until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {

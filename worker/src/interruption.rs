@@ -29,6 +29,13 @@ pub(crate) fn interceptors() -> Vec<WorkflowInterceptorConstructor> {
     })]
 }
 
+/// The activity's result, after the point between its completion and that of the workflow task.
+#[expect(clippy::result_large_err, reason = "the error is the engine's own, handed through")]
+fn passed(result: ScheduleActivityResult) -> ScheduleActivityResult {
+    crash::point(TASK_OPEN);
+    result
+}
+
 struct Interruption;
 
 impl WorkflowInterceptor for Interruption {
@@ -42,10 +49,7 @@ impl WorkflowInterceptor for Interruption {
             CancellableWorkflowOutboundFuture<ScheduleActivityResult>,
         >,
     ) -> CancellableWorkflowOutboundFuture<ScheduleActivityResult> {
-        next.run(input).map(|result| {
-            crash::point(TASK_OPEN);
-            result
-        })
+        next.run(input).map(passed)
     }
 
     fn continue_as_new(

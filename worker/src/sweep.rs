@@ -247,3 +247,24 @@ fn is_started(result: Result<(), WorkflowStartError>) -> anyhow::Result<bool> {
         Err(error) => Err(error).context("the engine did not start a workflow"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_workflow_that_waits_for_a_person_who_has_spoken_is_told() {
+        let mut operation = Operation::selected(Timestamp::UNIX_EPOCH);
+        for (state, shown, told) in [
+            (State::Sent, Some("unknown"), true),
+            (State::Retrying, Some("unknown"), true),
+            (State::Unknown, Some("unknown"), false),
+            (State::Retrying, Some("retrying"), false),
+            (State::Sent, Some("active"), false),
+            (State::Sending, None, false),
+        ] {
+            operation.state = state;
+            assert_eq!(has_news(&operation, shown), told, "{state}, shown as {shown:?}");
+        }
+    }
+}

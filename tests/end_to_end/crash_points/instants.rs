@@ -1,6 +1,7 @@
 //! Worker, database or engine killed by SIGKILL at an instant that nobody has chosen.
 
-use super::lanes::{lanes, told};
+use super::SETTLED_WITHIN;
+use super::lanes::{Times, lanes, told};
 use super::provider::{Kind, Provider};
 use crate::end_to_end::world::{PERIOD, server, until, world};
 use digest_tests::postgres::Postgres;
@@ -15,9 +16,7 @@ const RUNS: u64 = 21;
 /// How many customers each has.
 const CUSTOMERS: usize = 40;
 /// The latest instant after the start; by then most are through.
-const LATEST: Duration = Duration::from_millis(4_000);
-/// How soon after the restart everything must be settled.
-const SETTLED_WITHIN: Duration = Duration::from_mins(1);
+const LATEST: Duration = Duration::from_secs(4);
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug)]
@@ -33,23 +32,23 @@ enum Victim {
 #[ignore = "part of the proof: tests/prove"]
 async fn nobody_gets_two_messages_or_none_whenever_somebody_is_killed() {
     let begun = Instant::now();
-    let seeds: Vec<u64> = match std::env::var("DIGESTD_TEST_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => {
-            let first = rand::random_range(0..1_000_000);
-            (first..first + RUNS).collect()
-        }
+    let seeds: Vec<u64> = if let Ok(seed) = std::env::var("DIGESTD_TEST_SEED") {
+        vec![seed.parse().unwrap()]
+    } else {
+        let first = rand::random_range(0..1_000_000);
+        (first..first + RUNS).collect()
     };
     let runs = seeds.into_iter().map(|seed| async move {
         let run = AssertUnwindSafe(kill_somebody(seed)).catch_unwind().await;
         (seed, run)
     });
     let mut runs = stream::iter(runs).buffer_unordered(lanes().min(4));
-    let (mut done, mut failed) = (0, Vec::new());
+    let (mut done, mut failed, mut times) = (0, Vec::new(), Times::default());
     while let Some((seed, outcome)) = runs.next().await {
         match outcome {
-            Ok(Some(line)) => {
+            Ok(Some((line, settled_in))) => {
                 done += 1;
+                times.add(settled_in);
                 println!("{line}");
             }
             Ok(None) => {}
@@ -64,10 +63,11 @@ async fn nobody_gets_two_messages_or_none_whenever_somebody_is_killed() {
     }
     told(done, failed.len(), begun);
     assert!(failed.is_empty(), "to repeat what failed:\n{}", failed.join("\n"));
+    times.within(SETTLED_WITHIN);
 }
 
 /// One run; its line, or `None` where a part is absent.
-async fn kill_somebody(seed: u64) -> Option<String> {
+async fn kill_somebody(seed: u64) -> Option<(String, Duration)> {
     let mut random = StdRng::seed_from_u64(seed);
     let victim =
         [Victim::Worker, Victim::Database, Victim::Engine][usize::try_from(seed % 3).unwrap()];
@@ -120,7 +120,6 @@ async fn kill_somebody(seed: u64) -> Option<String> {
     let settled_in = restarted.elapsed();
     world.check_at_rest().await;
     drop(worker);
-    assert!(settled_in <= SETTLED_WITHIN, "settled only after {settled_in:?}");
     let unknown = status["unknown"].as_u64().unwrap();
     let most = if kind.settles() { 0 } else { u64::try_from(in_doubt).unwrap() };
     assert!(unknown <= most, "{unknown} are unknown, and {most} can be: {status:#}");
@@ -136,7 +135,9 @@ async fn kill_somebody(seed: u64) -> Option<String> {
     .await;
     let (kind, after) = (kind.name(), after.as_millis());
     let settled = settled_in.as_secs_f64();
-    Some(format!(
-        "{victim:?} killed after {after} ms, {kind}, seed {seed}: settled in {settled:.1} s, {unknown} unknown"
-    ))
+    let line = format!(
+        "{victim:?} killed after {after} ms, {kind}, seed {seed}: settled in {settled:.1} s, \
+         {unknown} unknown"
+    );
+    Some((line, settled_in))
 }

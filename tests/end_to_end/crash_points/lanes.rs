@@ -4,7 +4,7 @@
 use super::run::Run;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use std::panic::AssertUnwindSafe;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The runs that the variables choose.
 pub(super) fn chosen(mut runs: Vec<Run>) -> Vec<Run> {
@@ -21,8 +21,28 @@ pub(super) fn chosen(mut runs: Vec<Run>) -> Vec<Run> {
     runs
 }
 
+/// How long runs took from the restart until they were settled.
+#[derive(Debug, Default)]
+pub(super) struct Times(Vec<Duration>);
+
+impl Times {
+    pub(super) fn add(&mut self, settled_in: Duration) {
+        self.0.push(settled_in);
+    }
+
+    /// Nineteen in twenty must be within `limit`.
+    pub(super) fn within(mut self, limit: Duration) {
+        self.0.sort_unstable();
+        let Some(slowest) = self.0.last() else { return };
+        let common = self.0[(self.0.len() - 1) * 19 / 20];
+        println!("settled in {common:.1?} (19 in 20), {slowest:.1?} (all)");
+        assert!(common <= limit, "settled only after {common:?}, which is longer than {limit:?}");
+    }
+}
+
 /// Carries them out, prints a line for each, and fails if any was not as it must be.
-pub(super) async fn judged(runs: Vec<Run>) {
+pub(super) async fn judged(runs: Vec<Run>) -> Times {
+    let mut times = Times::default();
     let begun = Instant::now();
     let outcomes = runs.into_iter().map(|run| async move {
         // A failed assertion ends its own run only.
@@ -37,6 +57,7 @@ pub(super) async fn judged(runs: Vec<Run>) {
         match outcome {
             Ok(Some(report)) => {
                 done += 1;
+                times.add(report.settled_in);
                 let settled = report.settled_in.as_secs_f64();
                 println!("{what}: settled in {settled:.1} s, {} unknown", report.unknown);
             }
@@ -55,6 +76,7 @@ pub(super) async fn judged(runs: Vec<Run>) {
     }
     told(done, failed.len(), begun);
     assert!(failed.is_empty(), "to repeat what failed:\n{}", failed.join("\n"));
+    times
 }
 
 /// A claim of zero, with the number of runs it stands on.
@@ -68,5 +90,5 @@ pub(super) fn told(done: u32, failed: usize, begun: Instant) {
 
 /// How many runs go on at once.
 pub(super) fn lanes() -> usize {
-    std::env::var("DIGESTD_TEST_LANES").map_or(12, |lanes| lanes.parse().unwrap())
+    std::env::var("DIGESTD_TEST_LANES").map_or(8, |lanes| lanes.parse().unwrap())
 }

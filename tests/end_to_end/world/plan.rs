@@ -178,12 +178,11 @@ impl Plan {
     pub(crate) async fn start_on(mut self, server: SocketAddr) -> Option<World> {
         let folder = tempfile::tempdir().unwrap();
         let (shop, ledger) = if self.postgres {
-            let url = match self.database.take() {
-                Some(url) => url,
-                None => {
-                    let postgres = Postgres::shared("end to end on PostgreSQL").await.unwrap()?;
-                    postgres.database(&self.campaign.replace('-', "_")).await.unwrap()
-                }
+            let url = if let Some(url) = self.database.take() {
+                url
+            } else {
+                let postgres = Postgres::shared("end to end on PostgreSQL").await.unwrap()?;
+                postgres.database(&self.campaign.replace('-', "_")).await.unwrap()
             };
             self = self.with("source.url", url.clone());
             if self.settings["ledger"]["url"].as_str() == Some("sqlite://digestd.db") {
