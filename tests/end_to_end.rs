@@ -13,10 +13,12 @@
 
 mod end_to_end {
     mod acceptance;
+    mod audit;
     mod concurrency;
     mod crash_points;
     mod doubt;
     mod engine_truth;
+    mod histories;
     mod kills;
     mod late;
     mod measure;
@@ -27,5 +29,6 @@ mod end_to_end {
     mod replays;
     mod runs;
     mod thousand;
+    mod upgrade;
     mod world;
 }

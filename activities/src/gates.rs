@@ -18,7 +18,9 @@ use digest_workflows::activities::{
     Standing, WatchInput, declared,
 };
 use digest_workflows::operation::Rules;
+use futures::FutureExt;
 use jiff::SignedDuration;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use temporalio_common::error::ApplicationFailure;
@@ -92,6 +94,9 @@ pub enum GateError {
     /// A statement needs the run's window, which is not recorded.
     #[error("the run has no window recorded; start it with `digestd run`")]
     NoWindow,
+    /// A defect of ours.
+    #[error("the activity panicked, which is a defect of digestd: its worker's log says where")]
+    Panicked,
 }
 
 impl GateError {
@@ -103,13 +108,17 @@ impl GateError {
             Self::Source(_) => "Source",
             Self::OtherCampaign { .. } => "OtherCampaign",
             Self::Calendar(_) | Self::NoWindow => "Calendar",
+            Self::Panicked => "Panicked",
         }
     }
 }
 
-/// The answer for the engine. Every failure carries a type: a bare `?` would lose it.
-fn answered<T>(result: Result<T, GateError>) -> Result<T, ActivityError> {
-    result.map_err(|error| {
+/// The answer for the engine. Every failure carries a type: a bare `?` would lose it. A panic is caught
+/// here, because its message may quote an address or content and would go into the engine.
+async fn answered<T>(gate: impl Future<Output = Result<T, GateError>>) -> Result<T, ActivityError> {
+    // What the gates stand on is databases and sockets, which know what was committed.
+    let result = AssertUnwindSafe(gate).catch_unwind().await;
+    result.unwrap_or(Err(GateError::Panicked)).map_err(|error| {
         tracing::warn!(error = %error, "an activity gave no answer");
         let type_name = error.type_name().to_owned();
         ApplicationFailure::builder(error).type_name(type_name).build().into()
@@ -189,7 +198,7 @@ impl Gates {
         ctx: ActivityContext,
         input: DeliverInput,
     ) -> Result<Progress, ActivityError> {
-        answered(delivery::deliver(&self.parts, &ctx.client(), input).await)
+        answered(delivery::deliver(&self.parts, &ctx.client(), input)).await
     }
 
     #[activity(definition = declared::Reconcile)]
@@ -198,7 +207,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::reconcile(&self.parts, &input).await)
+        answered(reconciliation::reconcile(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Record)]
@@ -207,7 +216,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: RecordInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::record(&self.parts, &input).await)
+        answered(reconciliation::record(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::CleanUp)]
@@ -216,7 +225,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(cleanup::clean_up(&self.parts, &input).await)
+        answered(cleanup::clean_up(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::OpenRun)]
@@ -225,7 +234,7 @@ impl Gates {
         _ctx: ActivityContext,
         start: RunStart,
     ) -> Result<RunPlan, ActivityError> {
-        answered(eligibility::open_run(&self.parts, &start).await)
+        answered(eligibility::open_run(&self.parts, &start)).await
     }
 
     #[activity(definition = declared::Freeze)]
@@ -235,13 +244,13 @@ impl Gates {
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
         let parts = &self.parts;
-        answered(parts.ledger.must_be(&input.ledger).map_err(GateError::from))?;
         let freezing = async {
+            parts.ledger.must_be(&input.ledger)?;
             while !eligibility::freeze_page(parts, &input.run).await? {}
             eligibility::question_selection(parts, &input.run).await?;
             eligibility::standing(parts, &input.run).await
         };
-        beating(&ctx, async { answered(freezing.await) }).await
+        beating(&ctx, answered(freezing)).await
     }
 
     #[activity(definition = declared::Enqueue)]
@@ -250,7 +259,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: EnqueueInput,
     ) -> Result<Enqueued, ActivityError> {
-        answered(eligibility::enqueue(&self.parts, &input).await)
+        answered(eligibility::enqueue(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Watch)]
@@ -259,7 +268,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::watch(&self.parts, &input).await)
+        answered(eligibility::watch(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Hold)]
@@ -268,7 +277,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::hold(&self.parts, &input).await)
+        answered(eligibility::hold(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Resume)]
@@ -277,6 +286,6 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::resume(&self.parts, &input).await)
+        answered(eligibility::resume(&self.parts, &input)).await
     }
 }

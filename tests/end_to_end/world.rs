@@ -14,8 +14,8 @@ mod shop;
 mod within;
 
 pub(crate) use database::Database;
-pub(crate) use engine::{Cost, cost, exactly};
-pub(crate) use inbox::{Inbox, Taken, of_mail, of_witness};
+pub(crate) use engine::{Cost, cost, exactly, failed_tasks};
+pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;
 
@@ -182,7 +182,7 @@ impl World {
 
     /// Every message that the provider took.
     fn taken(&self) -> Vec<Taken> {
-        self.taken.as_ref().map_or_else(|| inbox::of_sandbox(&self.log()), |read| read())
+        self.taken.as_ref().map_or_else(|| of_sandbox(&self.log()), |read| read())
     }
 
     /// Every request that the sandbox saw.
@@ -192,6 +192,20 @@ impl World {
 
     fn log(&self) -> PathBuf {
         self.folder.path().join("sandbox.log")
+    }
+
+    /// `digestd audit` of [`PERIOD`], which must find nothing.
+    pub(crate) async fn audit(&self) -> Value {
+        let (code, report) = self.audited("").await;
+        assert_eq!(code, 0, "{report:#}");
+        report
+    }
+
+    /// `digestd audit` of [`PERIOD`] with these arguments: its exit code and its report.
+    pub(crate) async fn audited(&self, arguments: &str) -> (i32, Value) {
+        let said = self.digestd(&format!("audit --period {PERIOD} --json {arguments}")).await;
+        let report = serde_json::from_str(&said.stdout);
+        (said.code, report.unwrap_or_else(|_| panic!("no report: {said:?}")))
     }
 
     /// Its configuration, and the secrets that its processes have, for a part of it in this process.

@@ -37,7 +37,7 @@ pub(crate) struct Request {
 }
 
 /// By the sandbox's log, whose last line may be half written.
-pub(super) fn of_sandbox(log: &Path) -> Vec<Taken> {
+pub(crate) fn of_sandbox(log: &Path) -> Vec<Taken> {
     lines(log, "acceptance")
         .iter()
         .map(|line| Taken {
