@@ -15,6 +15,7 @@ mod end_to_end {
     mod acceptance;
     mod audit;
     mod concurrency;
+    mod crash_points;
     mod doubt;
     mod engine_truth;
     mod histories;

@@ -1,5 +1,6 @@
 //! The first gate: who is selected, frozen once; and the run around the selection.
 
+use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, Run, RunState, Selected};
 use crate::source::{CustomerId, Fault, Page};
@@ -30,7 +31,9 @@ pub async fn open_run(parts: &Parts, start: &RunStart) -> Result<RunPlan, GateEr
         window: (from, (until <= now).then_some(until)),
         useful_for: parts.campaign.useful_for,
     };
+    crash::point("run-unrecorded");
     let run = parts.ledger.open_run(&new).await?;
+    crash::point("run-recorded");
     let fresh = run.state == RunState::Freezing && run.freeze_after.is_none();
     let late = start.tick.is_some_and(|tick| now > tick + parts.campaign.late_start);
     if fresh && late && !is_answered(&run, run.selected_at) {
@@ -75,6 +78,7 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
         .ledger
         .freeze(&start.campaign, start.period, run.freeze_after.as_deref(), &frozen)
         .await?;
+    crash::point(if done { "selection-frozen" } else { "page-frozen" });
     Ok(done)
 }
 
@@ -162,7 +166,7 @@ pub async fn enqueue(parts: &Parts, input: &EnqueueInput) -> Result<Enqueued, Ga
     let limit = u32::try_from(input.until.saturating_sub(input.after)).unwrap_or(u32::MAX);
     let (campaign, period) = (&input.run.campaign, input.run.period);
     let page = parts.ledger.enqueue(campaign, period, input.after, limit, KEYS_BYTES_MAX).await?;
-    crate::crash::point("page-enqueued");
+    crash::point("page-enqueued");
     Ok(Enqueued { keys: page.keys, last: page.last })
 }
 

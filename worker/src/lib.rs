@@ -9,6 +9,7 @@ pub mod commands;
 pub mod config;
 pub mod demo;
 pub mod engine;
+pub(crate) mod interruption;
 pub mod keys;
 pub mod missed;
 pub mod output;

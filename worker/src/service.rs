@@ -3,6 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::interruption;
 use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
@@ -10,6 +11,7 @@ use crate::sweep::Sweep;
 use crate::workflows;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use digest_activities::crash;
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
 use std::net::SocketAddr;
@@ -111,6 +113,7 @@ impl Service {
             stop.await;
             tracing::info!("draining: no attempt begins any more");
             drain.send_replace(true);
+            crash::point("draining");
             // Sessions that are listened to end by themselves within the time-out, or by the end of
             // the grace period, when the ledger already knows them as unknown.
             let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
@@ -157,6 +160,7 @@ impl Service {
             .tuner(tuner)
             .graceful_shutdown_period(grace)
             .register_activities(Gates::new(Arc::clone(&self.parts)))
+            .register_workflow_interceptors(interruption::interceptors())
             .build();
         workflows::register(&mut options).map_err(text)?;
         Worker::new(runtime, self.client.clone(), options)

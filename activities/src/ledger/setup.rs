@@ -2,6 +2,7 @@
 
 use super::database::{Database, Tx, quoted, values};
 use super::{Ledger, LedgerError, LedgerRef};
+use crate::crash;
 use jiff::Timestamp;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
@@ -268,7 +269,10 @@ async fn migrate(db: &Database) -> Result<(), LedgerError> {
     // A newer ledger that is marked compatible is accepted.
     migrator.set_ignore_missing(true);
     let result = match db {
-        Database::Sqlite { writer, .. } => migrator.run(writer).await,
+        Database::Sqlite { writer, .. } => {
+            crash::point("migrating");
+            migrator.run(writer).await
+        }
         Database::Postgres { pool, schema, .. } => {
             // Asked first: creating needs a right on the database even where the schema exists.
             let mut tx = db.begin().await?;
@@ -278,10 +282,13 @@ async fn migrate(db: &Database) -> Result<(), LedgerError> {
                 tx.execute(&create, &[]).await?;
             }
             tx.commit().await?;
+            crash::point("migrating");
             migrator.run(pool).await
         }
     };
-    result.map_err(|error| LedgerError::corrupt(format!("the migration failed: {error}")))
+    result.map_err(|error| LedgerError::corrupt(format!("the migration failed: {error}")))?;
+    crash::point("migrating");
+    Ok(())
 }
 
 /// The ledger's version and the oldest program version that may use it; `None` without a ledger.

@@ -6,6 +6,7 @@
 //! answer: dropping that future closes the socket at once, and with a reset, so that bytes not yet
 //! sent never are. No redirect is followed and nothing is retried.
 
+use crate::crash::Interrupted;
 use digest_workflows::operation::{Failure, FailureClass};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -83,7 +84,9 @@ impl Connection {
             return Err(not_written);
         }
         let (mut sender, connection) =
-            http1::handshake(TokioIo::new(self.stream)).await.map_err(|_| not_written)?;
+            http1::handshake(TokioIo::new(Interrupted::new(self.stream)))
+                .await
+                .map_err(|_| not_written)?;
         let answer = async move {
             let response = sender.try_send_request(request).await.map_err(|mut error| {
                 // The request comes back only if not one byte of it was written.
