@@ -300,7 +300,8 @@ impl Delivery<'_> {
             Ok(Ok(event)) => event,
             Ok(Err(_)) | Err(_) => overdue,
         };
-        let recorded = record_outcome(self.parts, of, &event, "delivery").await;
+        let evidence = begun.evidence(event);
+        let recorded = record_outcome(self.parts, of, &evidence, "delivery").await;
         crate::crash::point("outcome-recorded");
         if let Some(recorded) = recorded {
             return progress(recorded);
@@ -309,7 +310,7 @@ impl Delivery<'_> {
             operation: begun.operation,
             now: begun.begun_at,
             pause: None,
-            uncommitted: Some(event),
+            uncommitted: Some(evidence),
             note: None,
         }
     }

@@ -4,7 +4,7 @@
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, Recorded};
 use crate::provider::Found;
-use digest_workflows::activities::{OperationInput, Progress, RecordInput};
+use digest_workflows::activities::{Evidence, OperationInput, Progress, RecordInput};
 use digest_workflows::operation::{Event, Finding, Operation, State};
 use std::time::Duration;
 
@@ -46,8 +46,14 @@ pub async fn record(parts: &Parts, input: &RecordInput) -> Result<Progress, Gate
     parts.ledger.must_be(&input.operation.ledger)?;
     let actor = Actor { by: &input.by, reason: input.reason.as_deref() };
     let operation = &input.operation;
-    let recorded =
-        parts.ledger.record(&operation.key, &input.event, &operation.rules, actor, None).await?;
+    let (key, event, rules) = (&operation.key, &input.event, &operation.rules);
+    let recorded = if matches!(event, Event::Judged { .. }) {
+        parts.ledger.record(key, event, rules, actor, None).await?
+    } else {
+        let proof = input.proof.clone().unwrap_or_default();
+        let evidence = Evidence { event: event.clone(), proof };
+        parts.ledger.record_evidence(key, &evidence, rules, actor).await?
+    };
     Ok(progress(recorded))
 }
 

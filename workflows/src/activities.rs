@@ -52,6 +52,17 @@ pub struct DeliverInput {
     pub slot: Option<Timestamp>,
 }
 
+/// What became of an attempt, from the execution that made it. Whoever may signal a workflow could
+/// claim as much; the ledger takes it only with the proof.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What became of it.
+    pub event: Event,
+    /// SHA-256 of the attempt's token, in hexadecimal: only that execution and the ledger know the
+    /// token.
+    pub proof: String,
+}
+
 /// Input of [`Gates::record`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordInput {
@@ -64,6 +75,9 @@ pub struct RecordInput {
     /// In their words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What proves that evidence comes from the execution that made the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<String>,
 }
 
 /// What an activity on one operation answers: the operation as the ledger has it, and what kept the
@@ -79,7 +93,7 @@ pub struct Progress {
     pub pause: Option<Pause>,
     /// Evidence that the ledger could not be made to hold; the workflow has it recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uncommitted: Option<Event>,
+    pub uncommitted: Option<Evidence>,
     /// Why an event that was recorded changed less than it might have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<Note>,

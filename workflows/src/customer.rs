@@ -15,10 +15,10 @@ mod waits;
 mod words;
 
 use crate::activities::{
-    DeliverInput, Gates, LedgerRef, OperationInput, Pause, Progress, RecordInput,
+    DeliverInput, Evidence, Gates, LedgerRef, OperationInput, Pause, Progress, RecordInput,
 };
 use crate::attributes;
-use crate::operation::{Event, FailureClass, Operation, OperationKey, Rules, State, Step};
+use crate::operation::{FailureClass, Operation, OperationKey, Rules, State, Step};
 use crate::signal::{Anything, Letter, verdict};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -177,9 +177,9 @@ impl CustomerDigest {
     /// Evidence that the ledger could not be made to hold, or a hint that it has news.
     #[signal(name = "evidence")]
     pub fn evidence(&mut self, _ctx: &mut SyncWorkflowContext<Self>, payload: Anything) {
-        match serde_json::from_value::<Event>(payload.0) {
-            Ok(event @ Event::Answered { .. }) => self.post(Letter::evidence(event)),
-            _ => self.poked = true,
+        match serde_json::from_value::<Evidence>(payload.0) {
+            Ok(evidence) => self.post(Letter::evidence(evidence)),
+            Err(_) => self.poked = true,
         }
     }
 
@@ -256,8 +256,8 @@ impl CustomerDigest {
         };
         self.idle = if progress.pause.is_some() { self.idle + 1 } else { 0 };
         self.pause = progress.pause;
-        if let Some(event) = progress.uncommitted {
-            self.letters.push_front(Letter::evidence(event));
+        if let Some(evidence) = progress.uncommitted {
+            self.letters.push_front(Letter::evidence(evidence));
         }
     }
 
@@ -324,6 +324,7 @@ async fn hand_over(ctx: &WorkflowContext<CustomerDigest>, letter: Letter) -> boo
         event: letter.event.clone(),
         by: letter.by.clone(),
         reason: letter.reason.clone(),
+        proof: letter.proof.clone(),
     };
     let options = local(OVERHEAD, format!("record {}", letter.event.name()));
     let Ok(progress) = ctx.execute_local_activity(Gates::record, input, options).await else {

@@ -1,5 +1,6 @@
 //! Signals: whatever anybody sends, read tolerantly.
 
+use crate::activities::Evidence;
 use crate::operation::{Event, Verdict};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -60,13 +61,15 @@ pub struct Letter {
     pub by: String,
     /// In their words.
     pub reason: Option<String>,
+    /// The proof of evidence.
+    pub proof: Option<String>,
 }
 
 impl Letter {
     /// Evidence from digestd's own worker.
     #[must_use]
-    pub fn evidence(event: Event) -> Self {
-        Self { event, by: "late answer".to_owned(), reason: None }
+    pub fn evidence(Evidence { event, proof }: Evidence) -> Self {
+        Self { event, by: "late answer".to_owned(), reason: None, proof: Some(proof) }
     }
 }
 
@@ -94,7 +97,7 @@ pub fn verdict(payload: &Value) -> Result<Letter, String> {
     };
     let by = words(fields.get("by"), "by")?.unwrap_or_else(|| "signal".to_owned());
     let reason = words(fields.get("reason"), "reason")?;
-    Ok(Letter { event: Event::Judged { verdict, attempt }, by, reason })
+    Ok(Letter { event: Event::Judged { verdict, attempt }, by, reason, proof: None })
 }
 
 /// An operator's own words.
@@ -135,7 +138,7 @@ mod tests {
     fn a_verdict_is_read() {
         let letter = verdict(&json!({"verdict": "not_delivered", "attempt": 2, "by": "ann"}));
         let event = Event::Judged { verdict: Verdict::NotDelivered, attempt: Some(2) };
-        assert_eq!(letter, Ok(Letter { event, by: "ann".to_owned(), reason: None }));
+        assert_eq!(letter, Ok(Letter { event, by: "ann".to_owned(), reason: None, proof: None }));
         let letter = verdict(&json!({"verdict": "abandon"})).unwrap();
         assert_eq!(letter.event, Event::Judged { verdict: Verdict::Abandon, attempt: None });
     }

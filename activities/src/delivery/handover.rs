@@ -7,7 +7,7 @@ use super::lease::Lease;
 use crate::gates::Parts;
 use crate::ledger::{Actor, Begun, Recorded};
 use crate::provider::{Ready, Reply};
-use digest_workflows::activities::OperationInput;
+use digest_workflows::activities::{Evidence, OperationInput};
 use digest_workflows::customer::CustomerDigest;
 use digest_workflows::operation::{Event, Failure, FailureClass, Outcome};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl HandOver {
             let event = self.converse(ready).await;
             crate::crash::point("accepted");
             if let Err(event) = answer.send(event) {
-                self.late(event).await;
+                self.late(self.begun.evidence(event)).await;
             }
             drop(self.place);
         });
@@ -77,18 +77,18 @@ impl HandOver {
     }
 
     /// An answer that nobody waits for any more: recorded, and the workflow is told.
-    async fn late(&self, event: Event) {
-        if matches!(event, Event::Overdue { .. }) {
+    async fn late(&self, evidence: Evidence) {
+        if matches!(evidence.event, Event::Overdue { .. }) {
             // Still no answer, which the ledger knows.
             return;
         }
         let key = self.input.key.to_string();
-        tracing::info!(key, event = event.name(), "a late answer");
-        let recorded = record_outcome(&self.parts, &self.input, &event, "late answer").await;
+        tracing::info!(key, event = evidence.event.name(), "a late answer");
+        let recorded = record_outcome(&self.parts, &self.input, &evidence, "late answer").await;
         // The ledger has it: then the signal is only a hint. Otherwise the workflow keeps it.
         let payload = match recorded {
             Some(_) => serde_json::Value::Null,
-            None => serde_json::to_value(&event).unwrap_or_default(),
+            None => serde_json::to_value(&evidence).unwrap_or_default(),
         };
         let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.clone());
         let options = WorkflowSignalOptions::default();
@@ -103,13 +103,13 @@ impl HandOver {
 pub(super) async fn record_outcome(
     parts: &Parts,
     input: &OperationInput,
-    event: &Event,
+    evidence: &Evidence,
     by: &str,
 ) -> Option<Recorded> {
     for wait in RECORD_WAITS {
         tokio::time::sleep(wait).await;
         let actor = Actor::part(by);
-        match parts.ledger.record(&input.key, event, &input.rules, actor, None).await {
+        match parts.ledger.record_evidence(&input.key, evidence, &input.rules, actor).await {
             Ok(recorded) => return Some(recorded),
             Err(error) => {
                 let key = &input.key;

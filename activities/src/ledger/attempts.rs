@@ -1,13 +1,16 @@
 //! Attempts: `begin attempt` with its token, and what became of each.
 
 use super::database::{Tx, values};
-use super::operations::{Actor, Loaded, Lock, audit, load, save};
+use super::operations::{Actor, Loaded, Lock, Recorded, apply, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
+use data_encoding::HEXLOWER;
+use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
-    CannotBegin, Change, Intent, Operation, OperationKey, Outcome, Rules,
+    CannotBegin, Change, Doubt, Event, Intent, Note, Operation, OperationKey, Outcome, Rules,
 };
 use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
 /// How often, and how far apart, a commit whose answer was lost is read back.
@@ -23,6 +26,11 @@ impl Token {
     #[must_use]
     pub fn draw() -> Self {
         Self(uuid::Uuid::new_v4().to_string())
+    }
+
+    /// What may leave the execution: it shows that somebody has the token, and not the token.
+    fn proof(&self) -> String {
+        HEXLOWER.encode(&Sha256::digest(&self.0))
     }
 }
 
@@ -43,6 +51,15 @@ pub struct Begun {
     pub lease_ends: Timestamp,
     /// The operation with this attempt begun.
     pub operation: Operation,
+    proof: String,
+}
+
+impl Begun {
+    /// What became of this attempt, with the proof that its own execution says so.
+    #[must_use]
+    pub fn evidence(&self, event: Event) -> Evidence {
+        Evidence { event, proof: self.proof.clone() }
+    }
 }
 
 impl Ledger {
@@ -76,11 +93,41 @@ impl Ledger {
         let change = Change { from, to, settled: Vec::new(), note: None };
         audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
         let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
-        let begun = Begun { number, begun_at, lease_ends, operation };
+        let begun = Begun { number, begun_at, lease_ends, operation, proof: token.proof() };
         match tx.commit().await {
             Ok(()) => Ok(BeginAnswer::Begun(Box::new(begun))),
             Err(error) => self.read_back(key, intent, token, begun, error).await,
         }
+    }
+
+    /// Records what became of an attempt, if the proof is that of the execution that made it.
+    /// Anything else changes nothing and is noted in the audit. An attempt that a restore has taken
+    /// from the record can't be proven any more: an acceptance then counts while that attempt is in
+    /// doubt, since it leads to no other send.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub async fn record_evidence(
+        &self,
+        key: &OperationKey,
+        evidence: &Evidence,
+        rules: &Rules,
+        actor: Actor<'_>,
+    ) -> Result<Recorded, LedgerError> {
+        let mut tx = self.db.begin().await?;
+        let mut loaded = load(&mut tx, key, Lock::Operation).await?;
+        let event = &evidence.event;
+        let change = if is_proven(&mut tx, &loaded, evidence).await? {
+            apply(&mut tx, &mut loaded, event, rules, actor, None).await?
+        } else {
+            let state = loaded.operation.state;
+            let note = Some(Note::Unproven);
+            let change = Change { from: state, to: state, settled: Vec::new(), note };
+            audit(&mut tx, &loaded, event.name(), &change, actor).await?;
+            change
+        };
+        tx.commit().await?;
+        Ok(Recorded { answer: loaded.into_answer(), change })
     }
 
     /// Finds out whether a commit whose answer was lost was applied: my token means that it is mine.
@@ -114,6 +161,23 @@ impl Ledger {
             }
         }
         Err(error)
+    }
+}
+
+/// Whether evidence comes from the execution that made the attempt it speaks of.
+async fn is_proven(tx: &mut Tx, loaded: &Loaded, evidence: &Evidence) -> Result<bool, LedgerError> {
+    let (attempt, accepted) = match &evidence.event {
+        Event::Answered { attempt, outcome, .. } => {
+            (*attempt, matches!(outcome, Outcome::Accepted { .. }))
+        }
+        Event::Overdue { attempt, .. } => (*attempt, false),
+        _ => return Ok(false),
+    };
+    let sql = "select token from @attempts where key = $1 and number = $2";
+    let row = tx.row(sql, values![loaded.key.as_str(), attempt]).await?;
+    match row.map(|row| row.maybe_text(0)).transpose()?.flatten() {
+        Some(token) => Ok(Token(token).proof() == evidence.proof),
+        None => Ok(accepted && loaded.operation.doubts.iter().any(Doubt::is_unrecorded)),
     }
 }
 

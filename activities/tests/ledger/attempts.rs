@@ -5,8 +5,9 @@ use super::bench::{
 };
 use super::setup::proxied;
 use super::transitions::check;
-use digest_activities::ledger::{BeginAnswer, Ledger, LedgerError, Token};
+use digest_activities::ledger::{BeginAnswer, Ledger, LedgerError, Recorded, Token};
 use digest_tests::proxy::Fault;
+use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
     CannotBegin, Contract, Event, FailureClass, Intent, Note, OperationKey, ProviderRef, Rules,
     State, Verdict,
@@ -26,6 +27,8 @@ on_both!(
     a_replay_begins_only_inside_its_window_and_byte_for_byte,
     no_attempt_begins_after_a_hold,
     what_is_written_is_what_was_intended,
+    evidence_counts_only_from_the_execution_that_made_the_attempt,
+    after_a_restore_an_acceptance_counts_without_proof_and_a_refusal_does_not,
 );
 
 async fn one_of_fifty_tasks_begins_the_attempt(place: Place) {
@@ -221,6 +224,47 @@ async fn what_is_written_is_what_was_intended(place: Place) {
     assert_eq!(op.doubts[0].contract, REPLAYS);
     assert_eq!((op.state, op.newest_handed_over), (State::Sending, 1));
     assert_eq!(format!("{:?}", Token::draw()), "Token(…)");
+}
+
+async fn evidence_counts_only_from_the_execution_that_made_the_attempt(place: Place) {
+    let mut bench = place.bench(2).await;
+    let (key, other) = (bench.key(1), bench.key(2));
+    let BeginAnswer::Begun(begun) = bench.begin(&key, NOTHING).await else { panic!("not begun") };
+    let BeginAnswer::Begun(others) = bench.begin(&other, NOTHING).await else {
+        panic!("not begun")
+    };
+    let not_sent = refused(1, FailureClass::Transport);
+    for event in [not_sent.clone(), accepted()] {
+        for proof in ["", "00", &others.evidence(accepted()).proof] {
+            let forged = Evidence { event: event.clone(), proof: proof.to_owned() };
+            let recorded = tell(&bench, &key, &forged).await;
+            assert_eq!(recorded.change.note, Some(Note::Unproven), "{forged:?}");
+            assert_eq!(check(&mut bench.raw, &key).await, begun.operation, "{forged:?}");
+        }
+    }
+    let verdict = Event::Judged { verdict: Verdict::NotDelivered, attempt: Some(1) };
+    let recorded = tell(&bench, &key, &begun.evidence(verdict)).await;
+    assert_eq!(recorded.change.note, Some(Note::Unproven), "a verdict is no evidence");
+
+    let recorded = tell(&bench, &key, &begun.evidence(not_sent)).await;
+    assert_eq!(recorded.change.note, None);
+    assert_eq!(check(&mut bench.raw, &key).await.state, State::Retrying);
+}
+
+async fn after_a_restore_an_acceptance_counts_without_proof_and_a_refusal_does_not(place: Place) {
+    let mut bench = place.bench(1).await;
+    let key = bench.key(1);
+    bench.record(&key, Event::Restored { attempts: 1 }).await;
+    let proof = "of an execution that is not on record".to_owned();
+    let refusal = Evidence { event: refused(1, FailureClass::Transport), proof: proof.clone() };
+    assert_eq!(tell(&bench, &key, &refusal).await.change.note, Some(Note::Unproven));
+    assert_eq!(check(&mut bench.raw, &key).await.state, State::Unknown);
+    let acceptance = Evidence { event: accepted(), proof };
+    assert_eq!(tell(&bench, &key, &acceptance).await.change.to, State::Sent);
+}
+
+async fn tell(bench: &Bench, key: &OperationKey, evidence: &Evidence) -> Recorded {
+    bench.ledger.record_evidence(key, evidence, &Rules::default(), TEST).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

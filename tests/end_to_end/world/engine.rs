@@ -11,9 +11,12 @@ use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{
     Client, UntypedWorkflow, WorkflowDescribeOptions, WorkflowListOptions, WorkflowSignalOptions,
+    WorkflowTerminateOptions,
 };
 use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads, WorkflowExecution};
+use temporalio_common::protos::temporal::api::enums::v1::WorkflowTaskFailedCause;
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
+use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 use temporalio_common::protos::temporal::api::query::v1::WorkflowQuery;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     GetWorkflowExecutionHistoryRequest, QueryWorkflowRequest, SignalWorkflowExecutionRequest,
@@ -47,6 +50,19 @@ pub(crate) async fn cost(client: &Client, id: &str) -> Cost {
     Cost { events: info.history_length, transitions: info.state_transition_count }
 }
 
+/// Why the workflow tasks of a history failed, in which no worker could go on. One whose result came
+/// too late, because a signal was faster, is only asked for again.
+pub(crate) fn failed_tasks(history: &[HistoryEvent]) -> Vec<String> {
+    let failures = history.iter().filter_map(|event| match event.attributes.as_ref()? {
+        Attributes::WorkflowTaskFailedEventAttributes(failed) => Some(failed),
+        _ => None,
+    });
+    failures
+        .filter(|failed| failed.cause() != WorkflowTaskFailedCause::UnhandledCommand)
+        .map(|failed| format!("{:?}: {:?}", failed.cause(), failed.failure))
+        .collect()
+}
+
 impl World {
     /// The ids of the campaign's workflows that fit `condition`; empty for all.
     pub(crate) async fn workflows(&self, condition: &str) -> Vec<(String, String)> {
@@ -60,6 +76,13 @@ impl World {
             (execution.workflow_id, execution.run_id)
         });
         list.try_collect().await.unwrap()
+    }
+
+    /// Terminates the workflow with this id.
+    pub(crate) async fn terminate(&self, id: &str) {
+        let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();
+        let workflow = self.client.get_workflow_handle::<UntypedWorkflow>(id);
+        workflow.terminate(options).await.unwrap();
     }
 
     /// The history of one workflow.

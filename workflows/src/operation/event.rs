@@ -162,8 +162,8 @@ pub enum Note {
     NotSentAgain,
     /// What the provider says of the key may speak of another attempt than those in doubt.
     PerhapsAnother,
-    /// The outcome of an attempt came after the operation was given up, which it stays.
-    GivenUp,
+    /// Evidence without the proof that it comes from the execution that made the attempt.
+    Unproven,
 }
 
 impl Note {
@@ -181,7 +181,7 @@ impl Note {
             Self::ActsLater => "recorded; acted on when the last attempt can no longer be answered",
             Self::NotSentAgain => "consent withdrawn; an attempt is in doubt, so it stays unknown",
             Self::PerhapsAnother => "ignored: it may speak of another attempt than those in doubt",
-            Self::GivenUp => "recorded of the attempt; the operation was given up and stays so",
+            Self::Unproven => "ignored: it does not come from the execution that made the attempt",
         }
     }
 }

@@ -1,15 +1,18 @@
 //! The state of one operation: everything that decides what may happen next.
 //!
 //! ```text
-//! selected -> sending | retrying | suppressed | dead    retrying: a first try that failed before its intent
+//! selected -> sending | retrying | suppressed | dead    retrying: refused before its intent
 //! sending  -> sent | retrying | unknown | suppressed | dead
 //! retrying -> sending | suppressed | dead
 //! unknown  -> sent | retrying | suppressed | dead    only on evidence for every attempt handed over
 //! unknown  -> expired                                given up without an answer
 //! sent     -> cleaned
 //! dead     -> sending                                bounded, audited replay only
+//! selected, retrying -> sent                         only on evidence that was not expected any more
 //! any of selected, sending, retrying, dead -> unknown  only after a restore from a backup
 //! ```
+//!
+//! [`State::may_become`] has it as a function.
 
 use super::class::FailureClass;
 use super::contract::{Contract, ProviderRef};
@@ -112,6 +115,14 @@ pub struct Doubt {
     pub contract: Contract,
     /// Hash of the bytes that were sent.
     pub content_hash: String,
+}
+
+impl Doubt {
+    /// Whether a restore has taken the attempt itself from the record.
+    #[must_use]
+    pub fn is_unrecorded(&self) -> bool {
+        self.provider == ProviderRef::unrecorded()
+    }
 }
 
 /// What is known about the acceptance of a message.
