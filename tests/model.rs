@@ -16,6 +16,7 @@ mod model {
     mod effects;
     mod fair;
     mod proof;
+    mod record;
     mod rules;
     mod world;
 }

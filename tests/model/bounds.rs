@@ -16,8 +16,8 @@ pub(super) const LEASE: i64 = 2;
 pub(super) const SETTLE: i64 = 1;
 /// How long a provider that replays remembers a key, in minutes.
 pub(super) const WINDOW: i64 = 7;
-/// How much earlier replays end: what one of them may take.
-pub(super) const MARGIN: i64 = LEASE + SETTLE;
+/// How much earlier replays end by the contract; what one of them may take ends them sooner.
+pub(super) const MARGIN: i64 = 1;
 
 /// One exhaustive check.
 #[derive(Clone, Debug)]
@@ -63,8 +63,8 @@ pub(super) enum Planted {
     RefusalForAll,
     /// The provider's key names the attempt.
     KeyPerAttempt,
-    /// The contract's margin is shorter than what an attempt may take.
-    MarginTooShort,
+    /// The provider forgets the key sooner than its contract says.
+    Forgets,
     /// The cleanup does not ask whether the message was sent.
     CleanupUnbound,
     /// A dead letter is replayed whatever became of its attempts.

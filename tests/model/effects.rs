@@ -4,11 +4,11 @@
 use super::bounds::{LEASE, Planted, SETTLE};
 use super::check::{Action, Check, Commit};
 use super::cover::Seen;
+use super::record::{accepted, finding, provider, refused};
 use super::rules::{Rule, is_legal, mark_untruths};
-use super::world::{Customer, Fate, Machine, Phase, Said, Try, Word, Work, World, at, hash_of};
+use super::world::{Fate, Phase, Said, Try, Word, Work, World, at, hash_of};
 use digest_workflows::operation::{
-    CannotBegin, Change, Contract, Event, Failure, FailureClass, Finding, Intent, Note, Outcome,
-    ProviderRef, Replay, State, Step, Verdict,
+    CannotBegin, Event, Failure, FailureClass, Intent, Note, Outcome, State, Step, Verdict,
 };
 use jiff::SignedDuration;
 
@@ -286,17 +286,13 @@ impl Check {
     }
 
     fn intent(&self, generation: u32, ordinal: u32, account: u8, bytes: u8) -> Intent {
-        let mut contract = self.config.contract;
-        if self.config.planted == Some(Planted::MarginTooShort) {
-            contract = without_margin(contract);
-        }
         let at_once = self.config.planted == Some(Planted::NoLease);
         let mins = |minutes| if at_once { SignedDuration::ZERO } else { minutes };
         Intent {
             generation,
             ordinal,
             provider: provider(account),
-            contract,
+            contract: self.config.contract,
             content_hash: bytes.to_string(),
             lease: mins(SignedDuration::from_mins(LEASE)),
             settle: mins(SignedDuration::from_mins(SETTLE)),
@@ -337,6 +333,7 @@ impl Check {
     fn hand_over(&self, world: &mut World, on: usize, work: usize) {
         let now = world.now;
         let window = self.config.contract.replay.window();
+        let forgets = if self.config.planted == Some(Planted::Forgets) { SETTLE } else { 0 };
         let customer = &mut world.customers[on];
         let number = listened(&customer.works[work]);
         let recorded = customer.machine.attempts >= number;
@@ -346,7 +343,7 @@ impl Check {
         }
         let own = one.committed && recorded && !one.handed_over;
         one.handed_over = true;
-        one.remembered_until = window.map_or(0, |window| now + window.as_mins());
+        one.remembered_until = window.map_or(0, |window| now + window.as_mins() - forgets);
         one.fate = Fate::Pending;
         customer.works[work].phase = Phase::Listening(number);
         if !own {
@@ -540,96 +537,6 @@ impl Check {
             self.record(world, on, &Event::Restored { attempts });
         }
     }
-
-    /// Applies an event in one transaction of the ledger, and holds the change to the rules.
-    fn record(&self, world: &mut World, on: usize, event: &Event) -> Change {
-        let (now, moment) = (world.now, world.moment(self.config.useful_until));
-        let customer = &mut world.customers[on];
-        let before = customer.machine.clone();
-        let rules = &self.config.rules;
-        let change = customer.machine.change(now, |machine| machine.apply(event, rules, &moment));
-        let verdict_acted = before.verdict.is_some_and(|v| v.verdict == Verdict::NotDelivered)
-            || matches!(event, Event::Judged { verdict: Verdict::NotDelivered, .. });
-        for (number, outcome) in &change.settled {
-            let Some(one) = customer.tries.iter_mut().find(|one| one.number == *number) else {
-                continue;
-            };
-            if matches!(outcome, Outcome::NotSent(_)) {
-                one.settled_not_sent = true;
-                let by_verdict =
-                    matches!(event, Event::TimePassed | Event::Judged { .. }) && verdict_acted;
-                if by_verdict && one.denied && one.fate == Fate::Accepted {
-                    self.cover.see(Seen::Beyond);
-                    world.beyond |= self.config.verdicts_may_be_overtaken;
-                }
-            }
-        }
-        self.cover.arrow(change.from, change.to);
-        if !is_legal(change.from, change.to, Some(event), change.note) {
-            world.breaks(Rule::LegalTransitions);
-        }
-        let stays = match change.from {
-            State::Sent => matches!(change.to, State::Sent | State::Cleaned),
-            State::Cleaned | State::Suppressed | State::Expired => change.from == change.to,
-            State::Dead => {
-                let again = matches!(event, Event::Replayed | Event::Restored { .. });
-                change.to == State::Dead || again
-            }
-            _ => true,
-        };
-        if !stays {
-            world.breaks(Rule::SettledStaysSettled);
-        }
-        if change.to == State::Cleaned
-            && (change.from != State::Cleaned && change.from != State::Sent
-                || !world.customers[on].rows_gone)
-        {
-            world.breaks(Rule::CleanupAfterSent);
-        }
-        change
-    }
-
-    /// Notes what an event of an execution came to.
-    fn notice(&self, event: &Event, change: &Change, machine: &Machine) {
-        let unknown = change.from == State::Unknown;
-        let still = change.to == State::Unknown;
-        let seen = match event {
-            Event::LookedUp { finding: Finding::Accepted { .. }, .. } if unknown && !still => {
-                Some(Seen::Hit)
-            }
-            Event::LookedUp { finding: Finding::Miss, .. } => match (unknown, still) {
-                (true, true) => Some(Seen::MissTooEarly),
-                (true, false) => Some(Seen::MissCounted),
-                _ => Some(Seen::MissTooLate),
-            },
-            Event::LookedUp { finding: Finding::Refused(_), .. }
-            | Event::Told { finding: Finding::Refused(_) }
-                if !change.settled.is_empty() =>
-            {
-                Some(Seen::ToldRefused)
-            }
-            Event::Unwanted if change.note == Some(Note::NotSentAgain) => {
-                Some(Seen::UnwantedInDoubt)
-            }
-            Event::ReplayOver if machine.replay_over => Some(Seen::ReplayOver),
-            Event::ProviderGone if still => Some(Seen::ProviderGone),
-            Event::CleanupFailed { .. } if machine.cleanup.given_up => Some(Seen::CleanupGivenUp),
-            Event::CleanupFailed { .. } if change.note.is_none() => Some(Seen::CleanupFailed),
-            _ => None,
-        };
-        if let Some(seen) = seen {
-            self.cover.see(seen);
-        }
-        if change.note == Some(Note::Undelivered) {
-            self.cover.see(Seen::Undelivered);
-        }
-    }
-
-    /// Whether the configured account is that of every doubt.
-    fn serves(&self, world: &World, customer: &Customer) -> bool {
-        let ours = provider(world.account);
-        customer.machine.doubts.iter().all(|doubt| doubt.provider == ours)
-    }
 }
 
 /// Somebody says what is true now, perhaps while an attempt is still in flight.
@@ -678,38 +585,4 @@ fn listened(work: &Work) -> u32 {
         Phase::Begun(number) | Phase::Listening(number) => number,
         _ => 0,
     }
-}
-
-fn accepted(attempt: u32) -> Event {
-    let outcome = Outcome::Accepted { message_id: None };
-    Event::Answered { attempt, outcome, random: 0.0 }
-}
-
-fn refused(attempt: u32, class: FailureClass) -> Event {
-    let outcome = Outcome::NotSent(Failure::new(class, "refused"));
-    Event::Answered { attempt, outcome, random: 0.0 }
-}
-
-fn finding(said: Said) -> Finding {
-    match said {
-        Said::Accepted => Finding::Accepted { message_id: None },
-        Said::Refused => Finding::Refused(FailureClass::Rejected),
-        Said::Miss => Finding::Miss,
-        Said::Unavailable => Finding::Unavailable,
-    }
-}
-
-pub(super) fn provider(account: u8) -> ProviderRef {
-    ProviderRef { kind: "model".into(), account: account.to_string() }
-}
-
-/// The contract with a margin that leaves no time to hand over.
-pub(super) fn without_margin(contract: Contract) -> Contract {
-    let margin = SignedDuration::ZERO;
-    let replay = match contract.replay {
-        Replay::None => Replay::None,
-        Replay::ReturnsOriginal { window, .. } => Replay::ReturnsOriginal { window, margin },
-        Replay::RejectsDuplicate { window, .. } => Replay::RejectsDuplicate { window, margin },
-    };
-    Contract { replay, ..contract }
 }

@@ -2,7 +2,7 @@
 //! operation to rest, by steps each of which changes something or waits for an instant to come.
 
 use super::bounds::{Config, LEASE, Planted, SETTLE};
-use super::effects::provider;
+use super::record::provider;
 use super::world::{Customer, World, at, minute};
 use digest_workflows::operation::{
     Event, Failure, FailureClass, Finding, Intent, Moment, Operation, Outcome, Rules, State, Step,

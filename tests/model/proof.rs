@@ -182,68 +182,67 @@ fn large() -> Vec<Config> {
             c.faults.failures = 1;
         }),
         people("no promise: people", Contract::NONE).with(|c| {
-            c.attempts = 3;
-            c.faults = Faults { verdicts: 2, replays: 1, refusals: 1, ..faults(1) };
-            c.until = 12;
+            c.until = 7;
+            c.faults = Faults { verdicts: 2, refusals: 1, replays: 1, ..faults(1) };
         }),
         parts("returns the original: parts", RETURNS_ORIGINAL).with(|c| {
             c.attempts = 3;
-            c.until = 14;
+            c.until = 11;
             c.faults = Faults { throttles: 1, ..faults(2) };
         }),
-        people("returns the original: people", RETURNS_ORIGINAL).with(|c| c.until = 14),
-        parts("rejects the duplicate", REJECTS_DUPLICATE)
-            .with(|c| c.faults = Faults { lost_commits: 1, ..faults(2) }),
+        people("returns the original: people", RETURNS_ORIGINAL).with(|c| c.until = 5),
+        parts("rejects the duplicate", REJECTS_DUPLICATE).with(|c| {
+            c.until = 11;
+            c.faults = Faults { lost_commits: 1, ..faults(2) };
+        }),
         parts("a miss counts", MISS_COUNTS).with(|c| {
-            c.until = 9;
-            c.faults = Faults { withdrawals: 1, ..faults(2) };
+            c.until = 8;
+            c.faults = Faults { withdrawals: 1, ..faults(1) };
         }),
         people("a miss counts: people", MISS_COUNTS).with(|c| {
             c.attempts = 1;
-            c.until = 14;
+            c.until = 9;
         }),
         people("a miss never counts", MISS_NEVER_COUNTS).with(|c| {
             c.attempts = 1;
-            c.until = 14;
-        }),
-        parts("events", EVENTS).with(|c| {
-            c.attempts = 3;
-            c.faults = Faults { withdrawals: 1, replays: 1, verdicts: 1, ..faults(1) };
             c.until = 9;
         }),
-        parts("events and look-ups", TELLS).with(|c| {
+        parts("events", EVENTS).with(|c| {
             c.until = 7;
+            c.faults = Faults { withdrawals: 1, replays: 1, verdicts: 1, ..faults(1) };
+        }),
+        parts("events and look-ups", TELLS).with(|c| {
+            c.until = 4;
             c.faults = Faults { withdrawals: 1, replays: 1, ..faults(1) };
         }),
         parts("every promise", EVERYTHING).with(|c| {
-            c.until = 7;
-            c.faults = Faults { withdrawals: 1, ..faults(1) };
+            c.until = 5;
+            c.faults = faults(1);
         }),
         parts("held, cancelled, unwanted, too late", Contract::NONE).with(|c| {
             c.useful_until = 4;
-            c.until = 8;
-            c.faults = Faults { holds: 1, cancels: 1, opt_outs: 1, throttles: 1, ..faults(1) };
+            c.until = 6;
+            c.faults = Faults { holds: 1, cancels: 1, opt_outs: 1, ..faults(1) };
         }),
         parts("dead letters", RETURNS_ORIGINAL).with(|c| {
-            c.attempts = 3;
-            c.until = 14;
+            c.until = 12;
             c.faults = Faults { refusals: 1, replays: 1, refreezes: 1, ..faults(1) };
         }),
         parts("another account", RETURNS_ORIGINAL).with(|c| {
-            c.until = 12;
-            c.faults = Faults { switches: 2, ..faults(1) };
+            c.until = 6;
+            c.faults = Faults { switches: 1, ..faults(1) };
         }),
         parts("restored", RETURNS_ORIGINAL).with(|c| {
             c.executions = 1;
             c.until = 9;
-            c.faults = Faults { restores: 1, refusals: 1, throttles: 1, ..faults(1) };
+            c.faults = Faults { restores: 1, throttles: 1, ..faults(1) };
         }),
         parts("two operations", Contract::NONE).with(|c| {
             c.customers = 2;
             c.executions = 1;
             c.attempts = 1;
             c.until = 3;
-            c.faults = Faults { holds: 1, cancels: 1, opt_outs: 1, ..faults(2) };
+            c.faults = Faults { holds: 1, cancels: 1, ..faults(2) };
         }),
     ]
 }
@@ -272,6 +271,7 @@ fn controls() -> Vec<(Planted, Rule, Config)> {
             }),
         ),
         (Planted::KeyPerAttempt, Rule::AcceptedOnce, original()),
+        (Planted::Forgets, Rule::AcceptedOnce, original()),
         (Planted::CleanupUnbound, Rule::CleanupAfterSent, none()),
         (Planted::ReplayUnbound, Rule::AcceptedOnce, dead()),
         (Planted::HoldReadBefore, Rule::NothingBeginsForbidden, held()),

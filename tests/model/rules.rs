@@ -17,22 +17,11 @@ pub(super) enum Rule {
     SettledStaysSettled,
     CleanupAfterSent,
     LegalTransitions,
+    Sound,
     NextStep,
 }
 
 impl Rule {
-    pub(super) const ALL: [Self; 9] = [
-        Self::AcceptedOnce,
-        Self::NotSentIsProven,
-        Self::SentWasAccepted,
-        Self::IntentFirst,
-        Self::NothingBeginsForbidden,
-        Self::SettledStaysSettled,
-        Self::CleanupAfterSent,
-        Self::LegalTransitions,
-        Self::NextStep,
-    ];
-
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::AcceptedOnce => "a key is accepted at most once",
@@ -45,6 +34,7 @@ impl Rule {
             Self::SettledStaysSettled => "sent and expired stay so; dead only by a replay",
             Self::CleanupAfterSent => "the cleanup follows a delivery, and completes once",
             Self::LegalTransitions => "only transitions of the diagram happen",
+            Self::Sound => "no operation contradicts itself",
             Self::NextStep => "everything that is open has a next step and comes to rest",
         }
     }
@@ -73,6 +63,7 @@ pub(super) fn properties() -> Vec<Property<Check>> {
         unbroken!(SettledStaysSettled),
         unbroken!(CleanupAfterSent),
         unbroken!(LegalTransitions),
+        unbroken!(Sound),
         Property::always(Rule::NextStep.name(), |check: &Check, world: &World| {
             check.has_next_steps(world)
         }),
@@ -82,24 +73,18 @@ pub(super) fn properties() -> Vec<Property<Check>> {
 /// Whether the diagram at the top of the operation's state has this arrow for this event (`None`: an
 /// intent), which left this note.
 pub(super) fn is_legal(from: State, to: State, event: Option<&Event>, note: Option<Note>) -> bool {
-    use State::{Cleaned, Dead, Expired, Retrying, Selected, Sending, Sent, Suppressed, Unknown};
-    if from == to {
-        return true;
-    }
+    let known = from == to || from.may_become(to);
     match (from, to) {
-        (Selected | Sending | Retrying | Dead, Unknown)
-            if matches!(event, Some(Event::Restored { .. })) =>
-        {
-            true
+        // Evidence that was not expected any more.
+        (State::Selected | State::Retrying, State::Sent) => {
+            known && note == Some(Note::Contradicts)
         }
-        (Selected, Sending | Suppressed | Dead | Retrying)
-        | (Sending, Sent | Retrying | Unknown | Suppressed | Dead)
-        | (Retrying, Sending | Suppressed | Dead)
-        | (Unknown, Sent | Retrying | Suppressed | Dead | Expired)
-        | (Sent, Cleaned) => true,
-        (Retrying, Sent) => note == Some(Note::Contradicts),
-        (Dead, Sending) => matches!(event, Some(Event::Replayed)),
-        _ => false,
+        (State::Dead, State::Sending) => known && matches!(event, Some(Event::Replayed)),
+        (_, State::Unknown) => {
+            let restored = matches!(event, Some(Event::Restored { .. }));
+            known || (restored && from.may_be_restored_to_unknown())
+        }
+        _ => known,
     }
 }
 
@@ -114,7 +99,11 @@ pub(super) fn mark_untruths(check: &Check, world: &mut World, on: usize) {
     let was_accepted =
         |one: &Try| matches!(one.fate, Fate::Accepted | Fate::Repeated | Fate::Withdrawn);
     let sent = matches!(customer.machine.state, State::Sent | State::Cleaned);
+    let unsound = customer.machine.contradiction().is_some();
     let unfounded = sent && !customer.tries.iter().any(was_accepted);
+    if unsound {
+        world.breaks(Rule::Sound);
+    }
     if untrue {
         world.breaks(Rule::NotSentIsProven);
     }

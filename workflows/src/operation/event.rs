@@ -160,12 +160,10 @@ pub enum Note {
     ActsLater,
     /// Consent was withdrawn while an attempt is in doubt: not sent again.
     NotSentAgain,
-    /// Evidence without the proof that it comes from the execution that made the attempt.
-    Unproven,
     /// What the provider says of the key may speak of another attempt than those in doubt.
     PerhapsAnother,
-    /// The outcome of an attempt came after the operation was given up, which it stays.
-    GivenUp,
+    /// Evidence without the proof that it comes from the execution that made the attempt.
+    Unproven,
 }
 
 impl Note {
@@ -182,9 +180,8 @@ impl Note {
             Self::Undelivered => "accepted, but the provider gave up delivering it",
             Self::ActsLater => "recorded; acted on when the last attempt can no longer be answered",
             Self::NotSentAgain => "consent withdrawn; an attempt is in doubt, so it stays unknown",
-            Self::Unproven => "ignored: it does not come from the execution that made the attempt",
             Self::PerhapsAnother => "ignored: it may speak of another attempt than those in doubt",
-            Self::GivenUp => "recorded of the attempt; the operation was given up and stays so",
+            Self::Unproven => "ignored: it does not come from the execution that made the attempt",
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "events read better by value in tests")]
 
+mod limits;
+
 use super::*;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -463,55 +465,6 @@ fn a_doubt_whose_bytes_are_gone_is_not_repeated() {
         let step = bench.op.next(&bench.rules, at(hours * 3_600));
         assert!(!matches!(step, Step::Deliver { .. }), "{step:?}");
     }
-}
-
-#[test]
-fn a_refusal_by_key_settles_no_other_attempt_than_the_one_it_speaks_of() {
-    let refused = Finding::Refused(FailureClass::Rejected);
-    let told = || Event::Told { finding: refused.clone() };
-    let mut bench = Bench::unknown(LOOKUP);
-    assert_eq!(bench.apply(told(), 5).to, State::Dead);
-    bench.apply(Event::Replayed, 6);
-    bench.begin(LOOKUP, 7).unwrap();
-    // The provider tells the same once more, or is asked and still has the first one's record.
-    assert_eq!(bench.apply(told(), 8).note, Some(Note::PerhapsAnother));
-    bench.apply(Event::Overdue { attempt: 2, random: 0.0 }, 9);
-    let event = Event::LookedUp { finding: refused.clone(), asked_at: at(9), random: 0.0 };
-    assert_eq!(bench.apply(event, 9).note, Some(Note::PerhapsAnother));
-    assert_eq!((bench.op.state, bench.op.doubts.len()), (State::Unknown, 1));
-    assert!(matches!(bench.op.next(&bench.rules, at(9)), Step::Wait(..)), "asked again later");
-
-    // Under one key that the provider remembers, two attempts are one message.
-    let mut bench = Bench::unknown(REPLAY);
-    bench.begin(REPLAY, 60).unwrap();
-    assert_eq!(bench.apply(told(), 61).settled.len(), 2);
-}
-
-#[test]
-fn a_refusal_of_one_attempt_settles_no_doubt_that_may_stand_for_several() {
-    let mut bench = Bench::new();
-    bench.apply(Event::Restored { attempts: 2 }, 5);
-    let change = bench.refused(2, FailureClass::RateLimited, 6);
-    assert_eq!((change.to, change.note), (State::Unknown, Some(Note::PerhapsAnother)));
-    let told = Event::Told { finding: Finding::Refused(FailureClass::Rejected) };
-    assert_eq!(bench.apply(told, 7).note, Some(Note::PerhapsAnother));
-    bench.accepted(2, 8);
-    assert_eq!(bench.op.state, State::Sent);
-}
-
-#[test]
-fn what_comes_late_of_an_expired_attempt_reopens_nothing() {
-    // An execution that was slow, or a workflow that was started afresh, finds the attempt open.
-    let mut bench = Bench::unknown(Contract::NONE);
-    bench.judged(Verdict::Abandon, 1, 5);
-    let before = bench.op.clone();
-    let change = bench.apply(Event::Overdue { attempt: 1, random: 0.0 }, 6);
-    assert_eq!((change.note, &bench.op), (Some(Note::DoesNotApply), &before));
-
-    let change = bench.refused(1, FailureClass::RateLimited, 7);
-    assert_eq!((change.to, change.note), (State::Expired, Some(Note::GivenUp)));
-    assert_eq!(change.settled.len(), 1, "what became of the attempt is recorded");
-    assert_eq!(bench.op.next(&bench.rules, at(8)), Step::Done);
 }
 
 #[test]

@@ -120,8 +120,9 @@ impl Turn<'_> {
         }
         self.op.doubts.retain(|doubt| doubt.number != attempt);
         self.settled.push((attempt, Outcome::NotSent(failure.clone())));
-        if self.op.state.is_terminal() {
-            return Some(Note::GivenUp);
+        if self.op.state == State::Expired {
+            // It was given up for good; what became of the attempt is only kept.
+            return None;
         }
         self.refused(failure, random);
         None

@@ -15,8 +15,7 @@ impl Turn<'_> {
         if self.op.doubt(attempt).is_none() {
             return Some(Note::AlreadyRecorded);
         }
-        if self.op.state.is_terminal() {
-            // An execution that comes late finds the attempt open in what was given up.
+        if self.op.state == State::Expired {
             return Some(Note::DoesNotApply);
         }
         let first = self.op.state != State::Unknown;
