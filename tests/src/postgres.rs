@@ -22,7 +22,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STARTS_MAX: u32 = 5;
 
 /// The server lives as long as this script's standard input is open, so it ends with the test
-/// process, however that ends, and leaves nothing behind.
+/// process, however that ends, and leaves nothing behind. A line on it restarts the server, which
+/// recovers as after a crash.
 const SCRIPT: &str = r#"
 set -u
 directory=$(mktemp -d) || exit 1
@@ -35,11 +36,19 @@ trap finish EXIT
 trap '' INT
 "$BINARIES/initdb" -D "$directory/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync \
     >"$directory/initdb.log" 2>&1 || { cat "$directory/initdb.log" >&2; exit 1; }
-"$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
-    -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c synchronous_commit=off \
-    -c max_connections=200 -c log_min_messages=fatal </dev/null >/dev/null 2>&1 &
-server=$!
-cat >/dev/null
+serve() {
+    "$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
+        -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off \
+        -c synchronous_commit=off -c max_connections=200 -c log_min_messages=fatal \
+        </dev/null >/dev/null 2>&1 &
+    server=$!
+}
+serve
+while read -r _; do
+    kill -QUIT "$server"
+    wait "$server"
+    serve
+done
 "#;
 
 /// A running server. Dropped, it is stopped and its data removed.
@@ -121,6 +130,27 @@ impl Postgres {
         Ok(postgres)
     }
 
+    /// Stops the server as a crash would and starts it again; returns when it answers. Databases and
+    /// what was committed in them stay.
+    ///
+    /// # Errors
+    /// When it does not come back, or is not ours to restart.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        let database = self.database_url("postgres");
+        let since = started(&database).await?;
+        let script = self.server.as_mut().and_then(|server| server.stdin.as_mut());
+        script.context("a server that is not ours")?.write_all(b"restart\n")?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        while !started(&database).await.is_ok_and(|now| now != since) {
+            self.still_runs()?;
+            if Instant::now() > deadline {
+                bail!("the PostgreSQL server does not come back");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
     fn still_runs(&mut self) -> anyhow::Result<()> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let Some(status) = server.try_wait()? else { return Ok(()) };
@@ -162,6 +192,13 @@ impl Drop for Postgres {
             server.wait().ok();
         }
     }
+}
+
+/// Since when the server runs.
+async fn started(database: &str) -> anyhow::Result<String> {
+    let mut connection = PgConnection::connect(database).await?;
+    let since = sqlx::query_scalar("select pg_postmaster_start_time()::text");
+    Ok(since.fetch_one(&mut connection).await?)
 }
 
 /// Where the server's programs are: on the path, or where Debian keeps the newest.

@@ -147,7 +147,10 @@ impl Operation {
             return None;
         }
         let first = self.first_intent_at?;
-        let usable = |doubt: &Doubt| doubt.contract.replay.usable_for().map(|for_| first + for_);
+        let usable = |doubt: &Doubt| {
+            let lease = doubt.lease_ends.duration_since(doubt.begun_at);
+            doubt.contract.replay.usable_for(lease).map(|usable| first + usable)
+        };
         self.doubts.iter().map(usable).min().flatten()
     }
 
@@ -166,14 +169,15 @@ impl Operation {
         }
     }
 
-    /// Whether `intent` repeats, inside the window, exactly what every doubt has sent to the same
+    /// Whether `intent` repeats, inside the window, with its lease to spare, exactly what every doubt has sent to the same
     /// account.
     fn is_replay(&self, intent: &Intent, now: Timestamp) -> bool {
         let same = |doubt: &Doubt| {
             doubt.provider == intent.provider && doubt.content_hash == intent.content_hash
         };
-        let usable = intent.contract.replay.usable_for().is_some();
-        let open = self.replayable_until().is_some_and(|until| now < until);
-        usable && open && self.doubts.iter().all(same)
+        let usable = intent.contract.replay.usable_for(intent.lease);
+        let promised = self.first_intent_at.zip(usable).map(|(first, usable)| first + usable);
+        let open = |until: Option<Timestamp>| until.is_some_and(|until| now < until);
+        open(promised) && open(self.replayable_until()) && self.doubts.iter().all(same)
     }
 }

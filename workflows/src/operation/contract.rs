@@ -54,13 +54,16 @@ impl Replay {
         }
     }
 
-    /// How long after the first intent the same request may go again; `None` if never.
+    /// How long after the first intent the same request may go again; `None` if never. It may be
+    /// handed over until its `lease` ends, which must not reach past the window either.
     #[must_use]
-    pub fn usable_for(self) -> Option<SignedDuration> {
+    pub fn usable_for(self, lease: SignedDuration) -> Option<SignedDuration> {
         match self {
             Self::None => None,
             Self::ReturnsOriginal { window, margin }
-            | Self::RejectsDuplicate { window, margin } => Some(window.saturating_sub(margin)),
+            | Self::RejectsDuplicate { window, margin } => {
+                Some(window.saturating_sub(margin.max(lease)))
+            }
         }
     }
 }
