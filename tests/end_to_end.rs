@@ -13,18 +13,29 @@
 
 mod end_to_end {
     mod acceptance;
+    mod ambiguous;
     mod concurrency;
     mod doubt;
+    mod drain;
     mod engine_truth;
     mod kills;
     mod late;
     mod measure;
     mod outage;
     mod panics;
+    mod payloads;
+    mod poison;
     mod privacy;
+    mod provider;
     mod red_control;
     mod replays;
+    mod rerun;
+    mod restore;
     mod runs;
+    mod same_bytes;
+    mod signals;
+    mod starts;
     mod thousand;
+    mod twice;
     mod world;
 }

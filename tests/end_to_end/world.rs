@@ -16,6 +16,7 @@ pub(crate) use engine::{Cost, cost, exactly};
 pub(crate) use inbox::{Inbox, of_mail};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;
+pub(crate) use within::Bench;
 
 use digest_activities::message::Redacted;
 use digest_tests::absent::absent;

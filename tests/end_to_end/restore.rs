@@ -1,0 +1,132 @@
+//! A ledger that is restored from a backup in the middle of a run, with more sent since.
+
+use crate::end_to_end::world::{Database, Plan, World, counts, until, world};
+use digest_tests::postgres::Postgres;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+const CUSTOMERS: u64 = 18;
+/// How many are sent when the backup is made, and at least how many when it is restored.
+const BACKED_UP: usize = 6;
+const RESTORED: usize = 12;
+
+/// Copies one ledger, which nobody has open, over another.
+async fn copy(from: &Database, to: &Database) {
+    match (from, to) {
+        (Database::Sqlite(from), Database::Sqlite(to)) => {
+            let url = format!("sqlite://{}", from.display());
+            let mut ledger = SqliteConnection::connect(&url).await.unwrap();
+            sqlx::query("pragma wal_checkpoint(truncate)").execute(&mut ledger).await.unwrap();
+            ledger.close().await.unwrap();
+            for side in ["-wal", "-shm"] {
+                let mut path = to.clone().into_os_string();
+                path.push(side);
+                std::fs::remove_file(path).ok();
+            }
+            std::fs::copy(from, to).unwrap();
+        }
+        (Database::Postgres(from), Database::Postgres(to)) => {
+            let name = |url: &str| url.rsplit('/').next().unwrap().to_owned();
+            let server = from.rsplit_once('/').unwrap().0;
+            let mut postgres = PgConnection::connect(&format!("{server}/postgres")).await.unwrap();
+            let (from, to) = (name(from), name(to));
+            for sql in [
+                format!("drop database if exists \"{to}\" with (force)"),
+                format!("create database \"{to}\" template \"{from}\""),
+            ] {
+                sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut postgres).await.unwrap();
+            }
+        }
+        _ => panic!("two kinds of ledger"),
+    }
+}
+
+/// Lets a worker go on until so many messages were taken, and drains it.
+async fn work_until(world: &World, taken: usize) {
+    let mut worker = world.worker().await;
+    if taken == BACKED_UP {
+        world.start_run().await;
+    }
+    until(&format!("{taken} messages"), async || (world.inbox().len() >= taken).then_some(()))
+        .await;
+    worker.terminate();
+    let status = worker.ended_within(Duration::from_secs(10)).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(world.under_way().await, Vec::<String>::new());
+}
+
+async fn restored_in_mid_run(world: World, backup: Database) {
+    work_until(&world, BACKED_UP).await;
+    copy(&world.ledger, &backup).await;
+    let backed_up = world.inbox();
+    work_until(&world, RESTORED).await;
+    copy(&backup, &world.ledger).await;
+    let sent = world.inbox();
+    let lost: Vec<&String> = sent.keys().filter(|key| !backed_up.contains_key(*key)).collect();
+    assert!(!lost.is_empty());
+    // As if the backup were old: the sweep would start what it has open at once.
+    world.half_a_minute_passes().await;
+
+    let mut worker = world.worker().await;
+    let held = until("a hold", async || {
+        let status = world.status().await;
+        (status["state"] == "held").then_some(status)
+    })
+    .await;
+    assert!(held["held_because"].as_str().unwrap().contains("has gone back"), "{held:#}");
+    worker.terminate();
+    worker.ended_within(Duration::from_secs(10)).await;
+    assert_eq!(world.inbox(), sent, "something was sent from a ledger that has gone back");
+    let setup = world.digestd("setup --after-restore").await;
+    assert_eq!(setup.code, 0, "{setup:?}");
+
+    let _worker = world.worker().await;
+    until("the rest", async || {
+        let status = world.status().await;
+        let open = ["pending", "sending", "retrying"].iter().map(|name| status[name].as_u64());
+        open.sum::<Option<u64>>().filter(|open| *open == 0)
+    })
+    .await;
+    let operations = world.operations().await;
+    for key in &lost {
+        assert_eq!(operations[*key], "unknown", "{key} was sent after the backup");
+    }
+    assert_eq!(u64::try_from(world.inbox().len()).unwrap(), CUSTOMERS);
+    world.check().await;
+    let mut keys = String::new();
+    for (key, _) in operations.iter().filter(|(_, state)| *state == "unknown") {
+        writeln!(keys, "{key}").unwrap();
+    }
+    std::fs::write(world.folder().join("keys.txt"), keys).unwrap();
+    let reason = "--keys-from keys.txt --delivered --reason logged --by kim --yes";
+    let resolved = world.digestd(&format!("resolve {reason}")).await;
+    assert_eq!(resolved.code, 0, "{resolved:?}");
+    let n = CUSTOMERS;
+    counts(&world.closed().await, &[("selected", n), ("cleaned", n), ("contradicted", 0)]);
+    assert_eq!(u64::try_from(world.requests().len()).unwrap(), CUSTOMERS);
+    world.check().await;
+}
+
+fn slow(name: &str) -> Plan {
+    let customers = usize::try_from(CUSTOMERS).unwrap();
+    world(name).customers(customers).with("provider.rate_per_second", 5.0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_in_mid_run_nothing_is_sent_twice_with_sqlite() {
+    let Some(world) = slow("restored").start().await else { return };
+    let backup = Database::Sqlite(world.folder().join("backup.db"));
+    restored_in_mid_run(world, backup).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_in_mid_run_nothing_is_sent_twice_with_postgres() {
+    let Some(postgres) = Postgres::shared("a restored ledger").await.unwrap() else { return };
+    let url = postgres.database("restored").await.unwrap();
+    let backup = Database::Postgres(postgres.database("restored_backup").await.unwrap());
+    let plan = slow("restored-postgres").with("ledger.url", url.clone());
+    let Some(mut world) = plan.start().await else { return };
+    world.ledger = Database::Postgres(url);
+    restored_in_mid_run(world, backup).await;
+}
