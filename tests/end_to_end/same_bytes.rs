@@ -203,6 +203,7 @@ async fn a_refused_replay_whose_window_is_over_stays_unknown_and_is_never_sent()
     let _worker = world.worker().await;
     world.start_run().await;
     let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
     // The replay is refused for the quota, which holds the run and proves nothing about the first.
     let held = until("a hold", async || {
         let status = world.status().await;

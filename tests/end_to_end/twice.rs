@@ -244,6 +244,7 @@ async fn dump(ledger: &Database) -> BTreeMap<&'static str, Vec<(String, String)>
 fn without_times(value: &Value) -> Value {
     match value {
         Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => "a time".into(),
+        Value::String(text) if text.parse::<jiff::SignedDuration>().is_ok() => "a while".into(),
         Value::Array(values) => values.iter().map(without_times).collect(),
         Value::Object(fields) => {
             fields.iter().map(|(name, value)| (name.clone(), without_times(value))).collect()
