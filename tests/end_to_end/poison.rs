@@ -72,7 +72,7 @@ fn poisons() -> Vec<Poison> {
         Poison { address: quoted(&crlf), ..plain(12, Fate::Dead("recipient")) },
         Poison { name: quoted("template error"), ..plain(13, Fate::Dead("schema")) },
         Poison { name: "null".to_owned(), ..plain(14, Fate::Dead("schema")) },
-        Poison { id: quoted(&"x".repeat(300)), ..plain(15, Fate::Fault("too long")) },
+        Poison { id: quoted(&"x".repeat(300)), ..plain(15, Fate::Fault("more than 250")) },
         Poison { id: "null".to_owned(), ..plain(16, Fate::Fault("null or empty")) },
         Poison { id: quoted(""), ..plain(17, Fate::Fault("null or empty")) },
         Poison { id: "x'6162'".to_owned(), ..plain(18, Fate::Fault("another type")) },

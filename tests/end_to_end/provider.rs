@@ -1,7 +1,7 @@
 //! What a provider can do to a run: it throttles, is overloaded, answers strangely or not at all, or
 //! cannot be reached.
 
-use crate::end_to_end::world::{PERIOD, Plan, World, counts, of_mail, until, world};
+use crate::end_to_end::world::{PERIOD, Plan, World, counts, of_mail, world};
 use digest_tests::smtp::{Authority, SmtpServer, TlsMode, Traits};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
@@ -171,11 +171,7 @@ async fn a_certificate_that_nobody_vouches_for_holds_the_run_and_costs_nobody_a_
     world.received_by(move || of_mail(&record.record().stored));
     let worker = world.worker().await;
     world.start_run().await;
-    let held = until("a hold", async || {
-        let status = world.status().await;
-        (status["state"] == "held").then_some(status)
-    })
-    .await;
+    let held = world.until_status("a hold", |status| status["state"] == "held").await;
     counts(&held, &[("selected", 3), ("dead", 0), ("sent", 0)]);
     assert_eq!(server.record().ends_of_data, 0);
     assert!(!server.record().commands.iter().any(|(_, line)| line.starts_with("MAIL")));

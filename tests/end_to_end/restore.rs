@@ -6,10 +6,9 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use std::fmt::Write as _;
 use std::time::Duration;
 
-const CUSTOMERS: u64 = 18;
-/// How many are sent when the backup is made, and at least how many when it is restored.
-const BACKED_UP: usize = 6;
-const RESTORED: usize = 12;
+const CUSTOMERS: u64 = 30;
+/// At least how many are sent before the backup, and between it and the restore.
+const SENT: usize = 4;
 
 /// Copies one ledger, which nobody has open, over another.
 async fn copy(from: &Database, to: &Database) {
@@ -42,10 +41,11 @@ async fn copy(from: &Database, to: &Database) {
     }
 }
 
-/// Lets a worker go on until so many messages were taken, and drains it.
-async fn work_until(world: &World, taken: usize) {
+/// Lets a worker send some more, and drains it.
+async fn send_some(world: &World) {
+    let taken = world.inbox().len() + SENT;
     let mut worker = world.worker().await;
-    if taken == BACKED_UP {
+    if taken == SENT {
         world.start_run().await;
     }
     until(&format!("{taken} messages"), async || (world.inbox().len() >= taken).then_some(()))
@@ -57,10 +57,10 @@ async fn work_until(world: &World, taken: usize) {
 }
 
 async fn restored_in_mid_run(world: World, backup: Database) {
-    work_until(&world, BACKED_UP).await;
+    send_some(&world).await;
     copy(&world.ledger, &backup).await;
     let backed_up = world.inbox();
-    work_until(&world, RESTORED).await;
+    send_some(&world).await;
     copy(&backup, &world.ledger).await;
     let sent = world.inbox();
     let lost: Vec<&String> = sent.keys().filter(|key| !backed_up.contains_key(*key)).collect();
@@ -69,11 +69,7 @@ async fn restored_in_mid_run(world: World, backup: Database) {
     world.half_a_minute_passes().await;
 
     let mut worker = world.worker().await;
-    let held = until("a hold", async || {
-        let status = world.status().await;
-        (status["state"] == "held").then_some(status)
-    })
-    .await;
+    let held = world.until_status("a hold", |status| status["state"] == "held").await;
     assert!(held["held_because"].as_str().unwrap().contains("has gone back"), "{held:#}");
     worker.terminate();
     worker.ended_within(Duration::from_secs(10)).await;
@@ -118,7 +114,7 @@ async fn restored_in_mid_run(world: World, backup: Database) {
 
 fn slow(name: &str) -> Plan {
     let customers = usize::try_from(CUSTOMERS).unwrap();
-    world(name).customers(customers).with("provider.rate_per_second", 5.0)
+    world(name).customers(customers).with("provider.rate_per_second", 4.0)
 }
 
 #[tokio::test(flavor = "multi_thread")]

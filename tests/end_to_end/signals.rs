@@ -95,11 +95,8 @@ async fn nonsense_for_a_run_changes_nothing_that_a_correct_signal_cannot_set_rig
     assert_eq!(world.digestd(&hold).await.code, 0);
     world.start_run().await;
     let id = digest_workflows::run_id(&world.campaign, PERIOD.parse::<Period>().unwrap());
-    until("a held selection", async || {
-        let status = world.status().await;
-        (status["state"] == "held" && status["selected"] == 4).then_some(())
-    })
-    .await;
+    let held = |status: &serde_json::Value| status["state"] == "held" && status["selected"] == 4;
+    world.until_status("a held selection", held).await;
     // Whatever is signalled as "resume" resumes, and as "hold" holds, so the last one counts.
     let names = ["look", "cancel", "status", "no-such-signal", "__stack_trace", "hold"];
     let sent = world.nonsense_signals(&id, &names).await;
@@ -129,8 +126,9 @@ async fn nonsense_for_a_page_and_a_tick_wedges_neither() {
     let mut sent = 0;
     for kind in ["DigestPage", "WeeklyDigest"] {
         let id = until(&format!("a {kind} in the list"), async || {
-            let query = format!("WorkflowType = '{kind}' AND ExecutionStatus = 'Running'");
-            world.workflows(&query).await.pop()
+            // The tick's own workflow has no search attributes.
+            let query = format!("WorkflowType = '{kind}' AND TaskQueue = '{}'", world.campaign);
+            world.listed(query).await.pop()
         })
         .await
         .0;

@@ -1,7 +1,8 @@
 //! Many starts of one period at once, and many workers for the same keys.
 
-use crate::end_to_end::world::{Bench, PERIOD, Plan, World, counts, until, world};
+use crate::end_to_end::world::{Bench, Database, PERIOD, Plan, World, counts, until, world};
 use digest_activities::{delivery, eligibility};
+use digest_tests::postgres::Postgres;
 use digest_workflows::activities::{DeliverInput, OperationInput, RunStart};
 use digest_workflows::operation::Period;
 use digest_workflows::run::{DigestRun, RunInput};
@@ -80,13 +81,16 @@ async fn fifty_starts_of_each_of_twenty_periods_are_twenty_runs() {
 }
 
 /// Eight workers with connections of their own deliver the same keys, all at once.
-async fn eight_workers(plan: Plan, keys: u32) {
+async fn eight_workers(plan: Plan, postgres: String, keys: u32) {
     const WORKERS: usize = 8;
     let plan = plan.customers(usize::try_from(keys).unwrap());
     // Some of them see the attempt of another and take it for a doubt until it is answered.
     let plan = plan.with("hold.unknowns_in_a_row", 100_000);
     let plan = plan.with("worker.listening", 1_000).with("provider.timeout", "3s");
-    let Some(world) = plan.start().await else { return };
+    let Some(mut world) = plan.start().await else { return };
+    if !postgres.is_empty() {
+        world.ledger = Database::Postgres(postgres);
+    }
     let first = world.bench().await;
     let provider = Arc::clone(&first.parts.provider);
     let mut benches = vec![first];
@@ -132,10 +136,12 @@ async fn eight_workers(plan: Plan, keys: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_workers_for_the_same_keys_hand_over_each_once_with_sqlite() {
-    eight_workers(world("eight-workers"), 20).await;
+    eight_workers(world("eight-workers"), String::new(), 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_workers_for_the_same_keys_hand_over_each_once_with_postgres() {
-    eight_workers(world("eight-workers-postgres").postgres(), 20).await;
+    let Some(postgres) = Postgres::shared("eight workers").await.unwrap() else { return };
+    let url = postgres.database("eight_workers").await.unwrap();
+    eight_workers(world("eight-workers-postgres").with("ledger.url", url.clone()), url, 20).await;
 }

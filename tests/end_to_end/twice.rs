@@ -203,7 +203,7 @@ async fn dump(ledger: &Database) -> BTreeMap<&'static str, Vec<(String, String)>
         (
             "operations",
             "select key, state || '|' || coalesce(class, '-') || '|' || attempts || '|' || at_rest \
-             || '|' || contradicted || '|' || coalesce(content_hash, '-') || '|' || \
+             || '|' || contradicted || '|' || (content_hash is null) || '|' || \
              coalesce(message_id, '-') from @operations order by key",
         ),
         ("machines", "select key, machine from @operations order by key"),
@@ -214,7 +214,7 @@ async fn dump(ledger: &Database) -> BTreeMap<&'static str, Vec<(String, String)>
              || '|' || coalesce(message_id, '-') from @attempts order by key, number",
         ),
         ("letters", "select key, class || '|' || code from @dead_letters order by key"),
-        ("messages", "select key, content_hash from @messages order by key"),
+        ("messages", "select key, 'stored' from @messages order by key"),
         ("rows", "select key, data from @digest_rows order by key"),
         ("faults", "select kind, coalesce(customer, '-') from @selection_faults order by kind"),
         // Who came second is noted, or sees the doubt of who came first; what changed a state but to

@@ -132,6 +132,16 @@ impl World {
         serde_json::from_str(&status.stdout).unwrap()
     }
 
+    /// Waits until there is a run whose status is as `is` says; that status.
+    pub(crate) async fn until_status(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        until(what, async || {
+            let said = self.digestd("status --json").await;
+            let status: Value = serde_json::from_str(&said.stdout).ok()?;
+            is(&status).then_some(status)
+        })
+        .await
+    }
+
     /// `digestd show` of one operation.
     pub(crate) async fn show(&self, key: &OperationKey) -> Value {
         let shown = self.digestd(&format!("show {key} --json")).await;

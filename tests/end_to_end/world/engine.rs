@@ -55,6 +55,11 @@ impl World {
         if !condition.is_empty() {
             query = format!("{query} AND {condition}");
         }
+        self.listed(query).await
+    }
+
+    /// The ids of the workflows that fit `query`, of whichever campaign.
+    pub(crate) async fn listed(&self, query: String) -> Vec<(String, String)> {
         let options = WorkflowListOptions::default();
         let list = self.client.list_workflows(query, options).map_ok(|workflow| {
             let execution = workflow.raw().execution.clone().unwrap();
