@@ -77,7 +77,7 @@ async fn refusals(name: &str, customers: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_waited_out_as_asked_within_the_rate() {
-    refusals("refusals", 40).await;
+    refusals("refusals", 30).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

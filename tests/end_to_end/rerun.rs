@@ -114,7 +114,7 @@ async fn all_accounted_for(world: &World) {
     let of = |name: &str| status[name].as_u64().unwrap();
     assert_eq!(of("cleaned") + of("unknown"), n, "{status:#}");
     assert!(of("unknown") >= 1, "the lost answer was taken for something else");
-    assert!(world.inbox().len() >= usize::try_from(of("cleaned")).unwrap() + 1);
+    assert!(world.inbox().len() > usize::try_from(of("cleaned")).unwrap());
     world.check().await;
 }
 
@@ -159,11 +159,6 @@ async fn script(who: Who, done: Done) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_terminated_after_half_is_started_again_and_sends_nothing_twice() {
-    script(Who::Run, Done::Terminated).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of the proof: tests/prove"]
 async fn whatever_is_reset_terminated_or_continued_after_half_sends_nothing_twice() {
     let scripts = [
@@ -173,6 +168,7 @@ async fn whatever_is_reset_terminated_or_continued_after_half_sends_nothing_twic
         (Who::Pages, Done::Reset),
         (Who::Pages, Done::Terminated),
         (Who::Run, Done::Reset),
+        (Who::Run, Done::Terminated),
         (Who::Run, Done::ContinuedAsNew),
     ];
     for two in scripts.chunks(2) {
@@ -183,6 +179,7 @@ async fn whatever_is_reset_terminated_or_continued_after_half_sends_nothing_twic
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
 async fn an_engine_that_has_forgotten_everything_three_times_sends_nothing_twice() {
     let Some(mut engine) = server(None).await else { return };
     let Some(mut world) = slow("forgetful").start_on(engine.address()).await else { return };

@@ -95,8 +95,9 @@ async fn nonsense_for_a_run_changes_nothing_that_a_correct_signal_cannot_set_rig
     assert_eq!(world.digestd(&hold).await.code, 0);
     world.start_run().await;
     let id = digest_workflows::run_id(&world.campaign, PERIOD.parse::<Period>().unwrap());
-    let held = |status: &serde_json::Value| status["state"] == "held" && status["selected"] == 4;
-    world.until_status("a held selection", held).await;
+    let is_frozen =
+        |status: &serde_json::Value| status["state"] == "held" && status["selected"] == 4;
+    world.until_status("a held selection", is_frozen).await;
     // Whatever is signalled as "resume" resumes, and as "hold" holds, so the last one counts.
     let names = ["look", "cancel", "status", "no-such-signal", "__stack_trace", "hold"];
     let sent = world.nonsense_signals(&id, &names).await;

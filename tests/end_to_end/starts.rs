@@ -140,6 +140,7 @@ async fn eight_workers_for_the_same_keys_hand_over_each_once_with_sqlite() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
 async fn eight_workers_for_the_same_keys_hand_over_each_once_with_postgres() {
     let Some(postgres) = Postgres::shared("eight workers").await.unwrap() else { return };
     let url = postgres.database("eight_workers").await.unwrap();

@@ -88,8 +88,8 @@ impl Story {
             let (parts, input) = (parts(), self.watch_input());
             async move { eligibility::resume(&parts, &input).await }
         };
-        let held = execute(self.how, hold).await;
-        assert!(held.held.is_some());
+        let standing = execute(self.how, hold).await;
+        assert!(standing.held.is_some());
         let standing = execute(self.how, resume).await;
         assert!(standing.held.is_none());
         assert_eq!(execute(self.how, freeze).await.selected, 4);
@@ -302,6 +302,7 @@ async fn every_activity_executed_twice_leaves_the_ledger_of_one_execution_in_sql
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
 async fn every_activity_executed_twice_leaves_the_ledger_of_one_execution_in_postgres() {
     compare("twice-postgres", Plan::postgres).await;
 }

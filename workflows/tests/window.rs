@@ -1,7 +1,12 @@
 //! The replay window: whatever happens in whatever order, and whatever the rules and times, nothing
 //! in doubt goes again once the provider may have forgotten its key.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may fail by a panic, and reports its measurements on the console"
+)]
 
 use digest_workflows::operation::{
     CannotBegin, Contract, Event, Failure, FailureClass, Finding, Intent, Lookup, Moment,
@@ -19,7 +24,7 @@ fn span(seconds: i64) -> SignedDuration {
 }
 
 /// What a hostile world may do next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Act {
     /// Somebody tries to begin, whether or not it is time.
     Begin,
@@ -227,7 +232,7 @@ impl Case {
                     if self.op.open_attempt(self.op.generation, self.op.ordinal).is_none()
                         || self.op.state == State::Unknown =>
                 {
-                    self.begin(seen)?
+                    self.begin(seen)?;
                 }
                 Step::Wait(until, _) => {
                     self.now = now.max(until.duration_since(at(0)).as_secs() + 1);
