@@ -26,10 +26,10 @@ async fn five_stops_with_a_hundred_messages_on_their_way_leave_none_unknown() {
         .smtp(servers[0].port())
         .with("dispatch.page_size", i64::try_from(IN_FLIGHT).unwrap())
         .with("dispatch.in_flight", i64::try_from(IN_FLIGHT).unwrap())
-        .with("provider.timeout", "100s")
-        .with("provider.lease", "110s")
-        .with("unknown.escalate_after", "120s")
-        .with("worker.shutdown_grace", "105s");
+        .with("provider.timeout", "400s")
+        .with("provider.lease", "410s")
+        .with("unknown.escalate_after", "420s")
+        .with("worker.shutdown_grace", "405s");
     let Some(mut world) = plan.start().await else { return };
     let records = servers.clone();
     world.received_by(move || {
