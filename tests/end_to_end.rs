@@ -14,10 +14,12 @@
 mod end_to_end {
     mod acceptance;
     mod ambiguous;
+    mod audit;
     mod concurrency;
     mod doubt;
     mod drain;
     mod engine_truth;
+    mod histories;
     mod kills;
     mod late;
     mod measure;
@@ -37,5 +39,6 @@ mod end_to_end {
     mod starts;
     mod thousand;
     mod twice;
+    mod upgrade;
     mod world;
 }
