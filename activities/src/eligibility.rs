@@ -3,7 +3,8 @@
 use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, Run, RunState, Selected};
-use crate::source::{CustomerId, Fault, Page};
+use crate::message::Redacted;
+use crate::source::{Customer, CustomerId, Data, Fault, FaultReason, Page};
 use digest_workflows::activities::{
     EnqueueInput, Enqueued, RunPlan, RunStart, Standing, WatchInput,
 };
@@ -73,7 +74,7 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
     let done = page.next.is_none();
     let ids: Vec<CustomerId> = page.customers.iter().map(|customer| customer.id.clone()).collect();
     let mut rows = parts.source.rows_page(&parameters, &ids).await?;
-    let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_default());
+    let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_else(|| Ok(Vec::new())));
     parts
         .ledger
         .freeze(&start.campaign, start.period, run.freeze_after.as_deref(), &frozen)
@@ -84,21 +85,26 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
 
 fn to_freeze(
     page: Page,
-    mut rows: impl FnMut(&CustomerId) -> Vec<crate::source::Data>,
+    mut rows: impl FnMut(&CustomerId) -> Result<Vec<Data>, FaultReason>,
 ) -> FreezePage {
-    let unkeyed = page.faults.iter().map(|fault| fault.rows).sum();
-    let seen = page.seen;
-    let next = page.next.map(|id| id.to_string());
-    let faults = page.faults.iter().map(fault).collect();
-    let selected = page
-        .customers
-        .into_iter()
-        .map(|customer| {
-            let rows = rows(&customer.id).into_iter().map(Value::Object).collect();
-            let customer_data = customer.data.reveal().clone();
-            Selected { key: customer.key, data: FrozenData { customer: customer_data, rows } }
-        })
-        .collect();
+    let Page { customers, mut faults, next, seen } = page;
+    let mut selected = Vec::new();
+    for Customer { id, key, data } in customers {
+        match rows(&id) {
+            Ok(rows) => {
+                let rows = rows.into_iter().map(Value::Object).collect();
+                selected
+                    .push(Selected { key, data: FrozenData { customer: data.into_inner(), rows } });
+            }
+            Err(reason) => {
+                let customer_id = Some(Redacted::new(id.to_string()));
+                faults.push(Fault { customer_id, rows: 1, reason });
+            }
+        }
+    }
+    let unkeyed = faults.iter().map(|fault| fault.rows).sum();
+    let faults = faults.iter().map(fault).collect();
+    let next = next.map(|id| id.to_string());
     FreezePage { selected, faults, unkeyed, seen, next }
 }
 

@@ -108,7 +108,8 @@ pub struct FrozenMessage {
     /// The whole RFC 5322 message: ASCII, CRLF line ends only, not dot-stuffed, the last line ended.
     #[serde(with = "mime::ascii")]
     pub mime: Redacted<Vec<u8>>,
-    /// Lower-case hexadecimal SHA-256 of `mime`.
+    /// Lower-case hexadecimal SHA-256 of all of the above: what one provider takes from the bytes,
+    /// another takes from the fields. See [`sealed`](Self::sealed).
     pub content_hash: String,
 }
 
@@ -128,5 +129,17 @@ impl FrozenMessage {
     #[must_use]
     pub fn join(head: MessageHead, mime: Vec<u8>) -> Self {
         Self { mime: Redacted::new(mime), ..head.0 }
+    }
+
+    /// The message with the hash of what it holds.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        Self { content_hash: mime::hash(&self), ..self }
+    }
+
+    /// Whether nothing of it has changed since it was sealed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.content_hash == mime::hash(self)
     }
 }

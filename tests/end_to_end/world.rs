@@ -18,6 +18,7 @@ pub(crate) use engine::{Cost, cost, exactly, failed_tasks};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;
+pub(crate) use within::Bench;
 
 use digest_activities::message::Redacted;
 use digest_tests::absent::absent;
@@ -38,8 +39,8 @@ use tokio::sync::OnceCell;
 const SECRET: &str = "a secret of these tests alone";
 /// The period that most tests run. It is over, so its tick is not ahead.
 pub(crate) const PERIOD: &str = "2024-W10";
-/// How long anything may take that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+/// How long anything may take that must happen, on a machine that has other things to do as well.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
 
 /// Asks until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
@@ -132,6 +133,16 @@ impl World {
         let status = self.digestd("status --json").await;
         assert!([0, 4].contains(&status.code), "{status:?}");
         serde_json::from_str(&status.stdout).unwrap()
+    }
+
+    /// Waits until there is a run whose status is as `is` says; that status.
+    pub(crate) async fn until_status(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        until(what, async || {
+            let said = self.digestd("status --json").await;
+            let status: Value = serde_json::from_str(&said.stdout).ok()?;
+            is(&status).then_some(status)
+        })
+        .await
     }
 
     /// `digestd show` of one operation.

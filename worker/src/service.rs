@@ -23,8 +23,9 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::sync::watch;
 
-/// Workflow tasks at once; each runs its local activities.
-const WORKFLOW_TASKS: usize = 100;
+/// Workflow tasks at once beside those that deliver: a task holds its place while its delivery goes
+/// on, and runs, pages and waiting polls need some too.
+const WORKFLOW_TASKS_BESIDE: usize = 20;
 /// Activities of the runs at once: freezes.
 const REMOTE_ACTIVITIES: usize = 10;
 
@@ -151,7 +152,9 @@ impl Service {
     fn worker(&self, runtime: &Runtime, grace: Duration) -> anyhow::Result<Worker> {
         let concurrency = usize::try_from(self.config.worker.concurrency)?;
         let tuner = TunerHolder::builder()
-            .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(WORKFLOW_TASKS))
+            .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(
+                concurrency + WORKFLOW_TASKS_BESIDE,
+            ))
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(REMOTE_ACTIVITIES))
             .local_activity_task_slot_supplier(FixedSizeSlotSupplier::new(concurrency))
             .nexus_task_slot_supplier(FixedSizeSlotSupplier::new(1))

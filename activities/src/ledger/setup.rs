@@ -164,6 +164,16 @@ impl Ledger {
             .transpose()
     }
 
+    /// When the newest decision was recorded, by the ledger's clock; `None` before the first.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn newest_decision(&self) -> Result<Option<Timestamp>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let sql = "select at from @decisions order by id desc limit 1";
+        tx.row(sql, &[]).await?.map(|row| row.time(0)).transpose()
+    }
+
     /// The transition counter: how many decisions this ledger has recorded. It never goes back but
     /// by a restore.
     ///

@@ -70,6 +70,11 @@ impl World {
         if !condition.is_empty() {
             query = format!("{query} AND {condition}");
         }
+        self.listed(query).await
+    }
+
+    /// The ids of the workflows that fit `query`, of whichever campaign.
+    pub(crate) async fn listed(&self, query: String) -> Vec<(String, String)> {
         // A server that was killed needs a moment before it lists what it has.
         until("the list of workflows", async || {
             let options = WorkflowListOptions::default();

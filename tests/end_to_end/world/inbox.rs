@@ -32,8 +32,16 @@ pub(crate) fn counted(taken: &[Taken]) -> Inbox {
 /// One request that the sandbox saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    /// The key it came under.
+    pub(crate) key: String,
+    /// Its place among the requests with this key, from 1.
+    pub(crate) nth: u64,
     /// When it came.
     pub(crate) at: Timestamp,
+    /// Hash of its body.
+    pub(crate) body_hash: String,
+    /// What went wrong with it by the script.
+    pub(crate) fault: Option<String>,
 }
 
 /// By the sandbox's log, whose last line may be half written.
@@ -52,7 +60,13 @@ pub(crate) fn of_sandbox(log: &Path) -> Vec<Taken> {
 pub(super) fn requests(log: &Path) -> Vec<Request> {
     lines(log, "request")
         .iter()
-        .map(|line| Request { at: line["at"].as_str().unwrap().parse().unwrap() })
+        .map(|line| Request {
+            key: line["key"].as_str().unwrap().to_owned(),
+            nth: line["nth"].as_u64().unwrap(),
+            at: line["at"].as_str().unwrap().parse().unwrap(),
+            body_hash: line["body_hash"].as_str().unwrap().to_owned(),
+            fault: line["fault"].as_str().map(str::to_owned),
+        })
         .collect()
 }
 
