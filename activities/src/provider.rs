@@ -8,6 +8,9 @@ pub mod exchange;
 pub mod retry_after;
 pub mod sandbox;
 pub mod smtp;
+mod tls;
+
+pub use tls::TlsError;
 
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};

@@ -14,7 +14,6 @@ mod letter;
 mod replies;
 mod session;
 mod stop;
-mod tls;
 mod wire;
 
 pub use endpoint::SettingsError;
