@@ -4,6 +4,7 @@
 //! hand-over begins, and maps everything that it sees to one of three replies: accepted, not sent
 //! (with the proof), or unknown.
 
+pub mod api;
 pub mod exchange;
 pub mod retry_after;
 pub mod sandbox;

@@ -140,6 +140,9 @@ impl Connection {
                     if nothing_arrived(stream.get_ref().0) {
                         return true;
                     }
+                    if stream.get_ref().0.readable().await.is_err() {
+                        return false;
+                    }
                     // Session tickets come after the handshake and say nothing about the request.
                     let mut byte = [0];
                     let mut buffer = ReadBuf::new(&mut byte);
@@ -149,7 +152,6 @@ impl Connection {
                     if read.await.is_ready() {
                         return false;
                     }
-                    tokio::task::yield_now().await;
                 }
                 false
             }
