@@ -4,8 +4,10 @@
 //! hand-over begins, and maps everything that it sees to one of three replies: accepted, not sent
 //! (with the proof), or unknown.
 
+pub mod alias;
 pub mod api;
 pub mod exchange;
+pub mod resend;
 pub mod retry_after;
 pub mod sandbox;
 pub mod smtp;

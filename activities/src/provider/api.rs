@@ -12,12 +12,13 @@ use futures::future::BoxFuture;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
+use hyper::http::request::Builder;
 use hyper::{HeaderMap, Method, Request, StatusCode};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_rustls::TlsConnector;
 use url::{Host, Url};
@@ -30,6 +31,9 @@ const QUESTION_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A code from a provider's answer is shown up to this many characters.
 const CODE_CHARS_MAX: usize = 60;
+
+/// The environment variable of a provider's API key.
+pub const KEY_VARIABLE: &str = "DIGESTD_PROVIDER_API_KEY";
 
 /// What an answer to an attempt, which came at the given time, says about it: an adapter's table.
 pub type Table = fn(&Answer, Timestamp) -> Reply;
@@ -66,6 +70,42 @@ pub enum ApiSettingsError {
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
+}
+
+/// The settings of an account behind an HTTP API.
+#[derive(Clone, Debug, Default)]
+pub struct ApiSettings {
+    /// The base of the API, where it is not the provider's usual one.
+    pub url: Option<String>,
+    /// The credential, of [`KEY_VARIABLE`].
+    pub key: Option<Redacted<String>>,
+    /// A PEM file of certificate authorities that are trusted beside the platform's own.
+    pub ca_file: Option<PathBuf>,
+    /// The domain of the campaign's `from`, which [`check`](super::Provider::check) asks about.
+    pub sender_domain: Option<String>,
+}
+
+impl ApiSettings {
+    /// The API at its configured base, or at `usual`.
+    ///
+    /// # Errors
+    /// Those of [`Api::new`].
+    pub fn api(&self, usual: &str) -> Result<Api, ApiSettingsError> {
+        Api::new(self.url.as_deref().unwrap_or(usual), self.ca_file.as_deref())
+    }
+
+    /// The credential of the adapter `kind`, which `what` describes.
+    ///
+    /// # Errors
+    /// [`ApiSettingsError::NoCredential`].
+    pub fn key(
+        &self,
+        kind: &'static str,
+        what: &'static str,
+    ) -> Result<&Redacted<String>, ApiSettingsError> {
+        let variable = KEY_VARIABLE;
+        self.key.as_ref().ok_or(ApiSettingsError::NoCredential { kind, variable, what })
+    }
 }
 
 /// An HTTP API with the headers that every request to it carries.
@@ -122,8 +162,7 @@ impl Api {
         Ok(Self { tls, host, port, prefix, headers })
     }
 
-    /// Adds a header to every request, whose value is a secret from the environment variable
-    /// `variable`.
+    /// Adds a header to every request, whose value holds the credential.
     ///
     /// # Errors
     /// [`ApiSettingsError::BadCredential`].
@@ -131,10 +170,9 @@ impl Api {
         mut self,
         name: HeaderName,
         value: &Redacted<String>,
-        variable: &'static str,
     ) -> Result<Self, ApiSettingsError> {
         let value = HeaderValue::from_str(value.reveal());
-        let mut value = value.map_err(|_| ApiSettingsError::BadCredential(variable))?;
+        let mut value = value.map_err(|_| ApiSettingsError::BadCredential(KEY_VARIABLE))?;
         value.set_sensitive(true);
         self.headers.insert(name, value);
         Ok(self)
@@ -147,17 +185,16 @@ impl Api {
         format!("{scheme}://{}:{}{}", self.host, self.port, self.prefix)
     }
 
-    /// A request for `path`, which begins with a slash and may have a query, with a `body` of
-    /// `content_type`; an empty body has none.
+    /// A request that sends `body`, of `content_type`, to `path`, which begins with a slash and may
+    /// have a query.
     ///
     /// # Errors
     /// Class `schema`: a header or the path cannot be written, or the body is above
     /// [`BODY_BYTES_MAX`].
-    pub fn request(
+    pub fn post(
         &self,
-        method: Method,
         path: &str,
-        further: &[(HeaderName, &str)],
+        further: &[(HeaderName, String)],
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<Request<Full<Bytes>>, Failure> {
@@ -165,17 +202,19 @@ impl Api {
         if body.len() > BODY_BYTES_MAX {
             return Err(schema("http request too large"));
         }
+        let mut request = self.request(Method::POST, path).header(CONTENT_TYPE, content_type);
+        for (name, value) in further {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(Bytes::from(body))).map_err(|_| schema("http request malformed"))
+    }
+
+    fn request(&self, method: Method, path: &str) -> Builder {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.prefix));
         if let Some(headers) = request.headers_mut() {
             headers.clone_from(&self.headers);
         }
-        if !body.is_empty() {
-            request = request.header(CONTENT_TYPE, content_type);
-        }
-        for (name, value) in further {
-            request = request.header(name, *value);
-        }
-        request.body(Full::new(Bytes::from(body))).map_err(|_| schema("http request malformed"))
+        request
     }
 
     /// Opens a connection for one attempt; `table` reads its answer.
@@ -190,11 +229,13 @@ impl Api {
         Ok(ready(self.connect().await?, request, table))
     }
 
-    /// Asks something that changes nothing at the provider.
+    /// Asks for `path`, which changes nothing at the provider.
     ///
     /// # Errors
     /// A short code, when no answer came.
-    pub async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
+    pub async fn get(&self, path: &str) -> Result<Answer, String> {
+        let request = self.request(Method::GET, path).body(Full::default());
+        let request = request.map_err(|_| "http request malformed".to_owned())?;
         let question = async {
             let connection = self.connect().await.map_err(|failure| failure.code)?;
             connection.exchange(request).await.map_err(|none| none.to_string())
@@ -310,10 +351,10 @@ mod tests {
     fn a_key_is_sent_and_never_shown() {
         let key = Redacted::new("re_verysecret".to_owned());
         let api = Api::new("https://api.shop.example/v1", None).unwrap();
-        let api = api.with_secret(hyper::header::AUTHORIZATION, &key, "KEY").unwrap();
-        let further = [(HeaderName::from_static("idempotency-key"), "digest:2026-W42:1")];
-        let request =
-            api.request(Method::POST, "/emails", &further, "application/json", b"{}".to_vec());
+        let api = api.with_secret(hyper::header::AUTHORIZATION, &key).unwrap();
+        let name = HeaderName::from_static("idempotency-key");
+        let further = [(name, "digest:2026-W42:1".to_owned())];
+        let request = api.post("/emails", &further, "application/json", b"{}".to_vec());
         let request = request.unwrap();
         assert_eq!(request.uri(), "/v1/emails");
         assert_eq!(request.headers()[HOST], "api.shop.example");
@@ -321,8 +362,8 @@ mod tests {
         assert!(!format!("{api:?}{:?}", request.headers()).contains("verysecret"));
         assert_eq!(request.headers()["authorization"], "re_verysecret");
         let broken = Redacted::new("re_\nx".to_owned());
-        let error = api.with_secret(hyper::header::AUTHORIZATION, &broken, "KEY").unwrap_err();
-        assert!(error.to_string().contains("KEY"), "{error}");
+        let error = api.with_secret(hyper::header::AUTHORIZATION, &broken).unwrap_err();
+        assert!(error.to_string().contains(KEY_VARIABLE), "{error}");
     }
 
     #[test]

@@ -28,6 +28,15 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration
     Some(SignedDuration::try_from(wait).map_or(LONGEST, |wait| wait.min(LONGEST)))
 }
 
+/// How many seconds the header `name` says until the provider's own rate allows more, as
+/// `ratelimit-reset` does (draft-ietf-httpapi-ratelimit-headers). `None` when it is absent or
+/// malformed.
+#[must_use]
+pub fn rate_reset(headers: &HeaderMap, name: &str) -> Option<SignedDuration> {
+    let seconds: u32 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+    Some(SignedDuration::from_secs(seconds.into()).min(LONGEST))
+}
+
 /// Reads an HTTP date in any of the three forms that RFC 9110 (5.6.7) obliges a reader to take.
 fn http_date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
@@ -73,6 +82,15 @@ mod tests {
     fn a_date_that_is_over_asks_for_no_wait() {
         assert_eq!(wait("Sun, 06 Nov 1994 08:00:00 GMT", None), Some(SignedDuration::ZERO));
         assert_eq!(wait("Fri, 31 Dec 9999 23:59:59 GMT", None), Some(LONGEST));
+    }
+
+    #[test]
+    fn a_providers_own_rate_header_is_read() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ratelimit-reset", HeaderValue::from_static("7"));
+        assert_eq!(rate_reset(&headers, "ratelimit-reset"), Some(SignedDuration::from_secs(7)));
+        headers.insert("ratelimit-reset", HeaderValue::from_static("soon"));
+        assert_eq!(rate_reset(&headers, "ratelimit-reset"), None);
     }
 
     #[test]
