@@ -124,6 +124,12 @@ impl FrozenMessage {
         (MessageHead(self), mime.into_inner())
     }
 
+    /// The display name in `from`, unquoted, for providers that take it apart from the address.
+    #[must_use]
+    pub fn sender_name(&self) -> Option<String> {
+        address::Mailbox::parse(&self.from).ok()?.name
+    }
+
     /// The message that [`split`](Self::split) took apart.
     #[must_use]
     pub fn join(head: MessageHead, mime: Vec<u8>) -> Self {

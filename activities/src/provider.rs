@@ -6,10 +6,15 @@
 
 pub mod alias;
 pub mod api;
+#[cfg(test)]
+mod examples;
 pub mod exchange;
+pub mod mailgun;
+pub mod postmark;
 pub mod resend;
 pub mod retry_after;
 pub mod sandbox;
+pub mod sendgrid;
 pub mod smtp;
 mod tls;
 

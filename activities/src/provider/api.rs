@@ -21,7 +21,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio_rustls::TlsConnector;
-use url::{Host, Url};
+use url::{Host, Url, form_urlencoded};
 
 /// How long connecting may take, and the TLS handshake after it.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
@@ -261,6 +261,14 @@ pub fn account(kind: &str, api: &Api, credential: &Redacted<String>, format: u32
     let text = format!("{kind}\n{}\n{}\n{format}", api.base(), credential.reveal());
     let hash = Sha256::digest(text);
     ProviderRef { kind: kind.to_owned(), account: HEXLOWER.encode(&hash[..8]) }
+}
+
+/// `path` with a query of `fields`, encoded as a form is.
+#[must_use]
+pub fn query(path: &str, fields: &[(&str, &str)]) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(fields);
+    format!("{path}?{}", query.finish())
 }
 
 /// A request whose connection is open.
