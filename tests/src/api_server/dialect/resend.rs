@@ -103,7 +103,7 @@ impl Dialect for Resend {
     fn refusals(&self) -> Vec<(Response, FailureClass)> {
         let invalid_to =
             r#"{"statusCode":422,"name":"validation_error","message":"Invalid `to` field."}"#;
-        vec![
+        let mut all = vec![
             (error(401, "missing_api_key"), Configuration),
             (error(401, "restricted_api_key"), Configuration),
             (error(403, "invalid_api_key"), Configuration),
@@ -115,12 +115,19 @@ impl Dialect for Resend {
             (error(429, "rate_limit_exceeded"), RateLimited),
             (Response::new(429, "<html>slow down</html>"), RateLimited),
             (Response::new(422, invalid_to), Recipient),
-            (error(422, "validation_error"), Schema),
-            (error(400, "validation_error"), Schema),
-            (error(422, "missing_required_field"), Schema),
-            (error(422, "invalid_parameter"), Schema),
-            (error(400, "invalid_idempotency_key"), Schema),
-        ]
+            (Response::new(400, invalid_to), Recipient),
+        ];
+        for status in [400, 422] {
+            for name in [
+                "validation_error",
+                "missing_required_field",
+                "invalid_parameter",
+                "invalid_idempotency_key",
+            ] {
+                all.push((error(status, name), Schema));
+            }
+        }
+        all
     }
 
     fn is_documented(&self, response: &Response) -> bool {
