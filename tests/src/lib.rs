@@ -2,6 +2,8 @@
 //! ones.
 
 pub mod absent;
+pub mod api_server;
+pub mod authority;
 pub mod mail_server;
 pub mod postgres;
 pub mod proxy;

@@ -10,7 +10,7 @@
 //! | 401 `missing_api_key`, `restricted_api_key`; 403 `invalid_api_key`, `suspended_api_key`, `invalid_permission`, `validation_error` | not sent: `configuration` |
 //! | 429 `daily_quota_exceeded`, `monthly_quota_exceeded` | not sent: `configuration` |
 //! | any other 429 | not sent: `rate_limited`, after `retry-after` or `ratelimit-reset` |
-//! | 422 `validation_error` that names the field `to` | not sent: `recipient` |
+//! | 400 and 422 `validation_error` that names the field `to` | not sent: `recipient` |
 //! | 400 and 422 `validation_error`, `missing_required_field`, `invalid_parameter`, `invalid_idempotency_key` | not sent: `schema` |
 //! | 409 `concurrent_idempotent_requests`, `resource_locked` | unknown: the first request is still being processed |
 //! | 409 `invalid_idempotent_request` | unknown, and an alarm: the key was used with another body |
@@ -171,7 +171,7 @@ fn class(status: StatusCode, name: &str, message: &str) -> Option<FailureClass> 
             "invalid_api_key" | "suspended_api_key" | "invalid_permission" | "validation_error",
         ) => FailureClass::Configuration,
         (429, _) => FailureClass::RateLimited,
-        (422, "validation_error") if message.contains("`to`") => FailureClass::Recipient,
+        (400 | 422, "validation_error") if message.contains("`to`") => FailureClass::Recipient,
         (
             400 | 422,
             "validation_error"
