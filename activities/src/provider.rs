@@ -15,6 +15,7 @@ pub mod resend;
 pub mod retry_after;
 pub mod sandbox;
 pub mod sendgrid;
+pub mod ses;
 pub mod smtp;
 mod tls;
 

@@ -35,6 +35,12 @@ const CODE_CHARS_MAX: usize = 60;
 /// The environment variable of a provider's API key.
 pub const KEY_VARIABLE: &str = "DIGESTD_PROVIDER_API_KEY";
 
+/// The environment variable of a provider's user name.
+pub const USERNAME_VARIABLE: &str = "DIGESTD_PROVIDER_USERNAME";
+
+/// The environment variable of a provider's password.
+pub const PASSWORD_VARIABLE: &str = "DIGESTD_PROVIDER_PASSWORD";
+
 /// What an answer to an attempt, which came at the given time, says about it: an adapter's table.
 pub type Table = fn(&Answer, Timestamp) -> Reply;
 
@@ -79,6 +85,10 @@ pub struct ApiSettings {
     pub url: Option<String>,
     /// The credential, of [`KEY_VARIABLE`].
     pub key: Option<Redacted<String>>,
+    /// The user name, of [`USERNAME_VARIABLE`], where an adapter takes a pair.
+    pub username: Option<Redacted<String>>,
+    /// The password, of [`PASSWORD_VARIABLE`], where an adapter takes a pair.
+    pub password: Option<Redacted<String>>,
     /// A PEM file of certificate authorities that are trusted beside the platform's own.
     pub ca_file: Option<PathBuf>,
     /// The domain of the campaign's `from`, which [`check`](super::Provider::check) asks about.
@@ -234,8 +244,23 @@ impl Api {
     /// # Errors
     /// A short code, when no answer came.
     pub async fn get(&self, path: &str) -> Result<Answer, String> {
+        self.ask(self.question(path)?).await
+    }
+
+    /// The request that [`get`](Self::get) asks, for adapters that add to it.
+    ///
+    /// # Errors
+    /// A short code, when the path cannot be written.
+    pub fn question(&self, path: &str) -> Result<Request<Full<Bytes>>, String> {
         let request = self.request(Method::GET, path).body(Full::default());
-        let request = request.map_err(|_| "http request malformed".to_owned())?;
+        request.map_err(|_| "http request malformed".to_owned())
+    }
+
+    /// Asks what `request` asks, which changes nothing at the provider.
+    ///
+    /// # Errors
+    /// A short code, when no answer came.
+    pub async fn ask(&self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
         let question = async {
             let connection = self.connect().await.map_err(|failure| failure.code)?;
             connection.exchange(request).await.map_err(|none| none.to_string())
