@@ -116,6 +116,16 @@ pub struct FrozenMessage {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MessageHead(FrozenMessage);
 
+/// The domain of the setting `message.from`; `None` where it is a template, whose address differs
+/// from customer to customer, or no mailbox.
+#[must_use]
+pub fn sender_domain(from: &str) -> Option<String> {
+    if from.contains("{{") || from.contains("{%") {
+        return None;
+    }
+    Some(address::Mailbox::parse(from).ok()?.address.domain().to_owned())
+}
+
 impl FrozenMessage {
     /// Takes the bytes apart from the rest, for storing each in its own column.
     #[must_use]
@@ -134,5 +144,22 @@ impl FrozenMessage {
     #[must_use]
     pub fn join(head: MessageHead, mime: Vec<u8>) -> Self {
         Self { mime: Redacted::new(mime), ..head.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sender_domain;
+
+    #[test]
+    fn a_fixed_sender_has_a_domain_and_a_template_has_none() {
+        for (from, domain) in [
+            ("Shop <digest@Shop.example>", Some("shop.example")),
+            ("digest@news.shop.example", Some("news.shop.example")),
+            ("{{ brand }} <digest@shop.example>", None),
+            ("digest", None),
+        ] {
+            assert_eq!(sender_domain(from).as_deref(), domain, "{from}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 mod dialect;
 mod talk;
 
-pub use dialect::{Dialect, Part, Resend};
+pub use dialect::{Dialect, Mailgun, Part, Postmark, Resend, Sendgrid, Ses};
 
 use crate::authority::Authority;
 use anyhow::{Context, Result};
@@ -44,6 +44,12 @@ impl Request {
     #[must_use]
     pub fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// The body as JSON; null where it is none.
+    #[must_use]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
     /// The query's fields, decoded.

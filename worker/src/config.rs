@@ -17,8 +17,8 @@ pub use database::{Database, DatabaseKind};
 pub use error::{ConfigError, Problem};
 pub use secrets::{SecretError, Secrets};
 pub use sending::{
-    Dispatch, Hold, IN_FLIGHT_MAX, PAGE_SIZE_MAX, Provider, ProviderKind, Replay, Retention, Retry,
-    Worker,
+    Dispatch, Hold, IN_FLIGHT_MAX, PAGE_SIZE_MAX, Provider, ProviderKind, ProviderOwn, Replay,
+    Retention, Retry, Worker,
 };
 pub use tables::{Campaign, Channel, Engine, Http, Ledger, Message, Source, WhenEmpty};
 

@@ -291,7 +291,13 @@ impl Provider for Sendgrid {
     }
 
     fn look_up<'a>(&'a self, key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
-        async move { self.search(&alias(key)).await.unwrap_or_else(Found::Unavailable) }.boxed()
+        async move {
+            if !self.has_look_up {
+                return Found::Unavailable("sendgrid look-up not set".to_owned());
+            }
+            self.search(&alias(key)).await.unwrap_or_else(Found::Unavailable)
+        }
+        .boxed()
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

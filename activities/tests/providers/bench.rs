@@ -55,6 +55,8 @@ pub(crate) fn settings(url: &str) -> ApiSettings {
     ApiSettings {
         url: Some(url.to_owned()),
         key: Some(Redacted::new(SECRET.to_owned())),
+        username: Some(Redacted::new(SECRET.to_owned())),
+        password: Some(Redacted::new(SECRET.to_owned())),
         ca_file: None,
         sender_domain: Some("shop.example".to_owned()),
     }

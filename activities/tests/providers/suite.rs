@@ -44,6 +44,11 @@ macro_rules! every_adapter {
 
 every_adapter! {
     resend: digest_tests::api_server::Resend,
+    postmark: digest_tests::api_server::Postmark,
+    sendgrid: digest_tests::api_server::Sendgrid { has_look_up: false },
+    sendgrid_with_activity: digest_tests::api_server::Sendgrid { has_look_up: true },
+    mailgun: digest_tests::api_server::Mailgun,
+    ses: digest_tests::api_server::Ses,
 }
 
 async fn a_message_is_taken_once_with_everything_in_it(dialect: Arc<dyn Dialect>) {

@@ -1,14 +1,23 @@
 //! How each provider's API speaks, as its documentation has it.
 
+mod mailgun;
+mod postmark;
 mod resend;
+mod sendgrid;
+mod ses;
 
+pub use mailgun::Mailgun;
+pub use postmark::Postmark;
 pub use resend::Resend;
+pub use sendgrid::Sendgrid;
+pub use ses::Ses;
 
 use super::{Request, Response, Taken};
 use digest_activities::message::FrozenMessage;
 use digest_activities::provider::Provider;
 use digest_activities::provider::api::ApiSettings;
 use digest_workflows::operation::{FailureClass, OperationKey};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A part of a message that arrived.
@@ -68,4 +77,30 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// What a check hears from a bad account, and a word that its sentence must hold.
     fn bad_accounts(&self) -> Vec<(Response, &'static str)>;
+}
+
+fn part(name: &'static str, sent: String, expected: fn(&FrozenMessage) -> String) -> Part {
+    Part { name, sent, expected }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// An object of headers, one a line, sorted.
+fn header_lines(object: &Value) -> String {
+    let fields = object.as_object().into_iter().flatten();
+    let mut all: Vec<String> =
+        fields.map(|(name, value)| format!("{name}: {}", text(value))).collect();
+    all.sort();
+    all.join("\n")
+}
+
+/// The message's headers, one a line, sorted, without those that the provider sets itself.
+fn without_own_headers(message: &FrozenMessage) -> String {
+    let own = ["Message-ID", "Date"];
+    let all = message.headers.reveal().iter().filter(|(name, _)| !own.contains(&name.as_str()));
+    let mut all: Vec<String> = all.map(|(name, value)| format!("{name}: {value}")).collect();
+    all.sort();
+    all.join("\n")
 }

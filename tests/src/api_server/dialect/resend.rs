@@ -1,6 +1,6 @@
 //! Resend: <https://resend.com/docs/api-reference>.
 
-use super::{Dialect, Part, Request, Response, Taken};
+use super::{Dialect, Part, Request, Response, Taken, header_lines, part, text};
 use FailureClass::{Configuration, RateLimited, Recipient, Schema};
 use digest_activities::provider::Provider;
 use digest_activities::provider::api::ApiSettings;
@@ -11,15 +11,6 @@ use std::sync::Arc;
 /// Resend's API.
 #[derive(Clone, Copy, Debug)]
 pub struct Resend;
-
-fn headers(object: &Value) -> String {
-    let fields = object.as_object().into_iter().flatten();
-    let mut all: Vec<String> = fields
-        .map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default()))
-        .collect();
-    all.sort();
-    all.join("\n")
-}
 
 fn error(status: u16, name: &str) -> Response {
     let body =
@@ -48,9 +39,7 @@ impl Dialect for Resend {
     }
 
     fn content(&self, request: &Request) -> Vec<Part> {
-        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let part = |name, sent, expected| Part { name, sent, expected };
+        let body = request.json();
         let bearer = request.header("authorization").unwrap_or_default();
         vec![
             part("authorization", bearer.split(' ').next().unwrap_or_default().to_owned(), |_| {
@@ -65,16 +54,7 @@ impl Dialect for Resend {
             part("html", text(&body["html"]), |message| {
                 message.html.as_ref().map(|html| html.reveal().clone()).unwrap_or_default()
             }),
-            part("headers", headers(&body["headers"]), |message| {
-                let own = ["Message-ID", "Date"];
-                let all = message.headers.reveal().iter();
-                let mut all: Vec<String> = all
-                    .filter(|(name, _)| !own.contains(&name.as_str()))
-                    .map(|(name, value)| format!("{name}: {value}"))
-                    .collect();
-                all.sort();
-                all.join("\n")
-            }),
+            part("headers", header_lines(&body["headers"]), super::without_own_headers),
         ]
     }
 
