@@ -8,9 +8,12 @@ use digest_activities::gates::{Campaign, Parts};
 use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
 use digest_activities::provider::Provider;
+use digest_activities::provider::api::ApiSettings;
+use digest_activities::provider::resend::Resend;
 use digest_activities::provider::sandbox::{Behaviour, Sandbox};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
+use digest_activities::webhook::{ResendWebhook, Webhook};
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -119,9 +122,45 @@ pub async fn provider(config: &Config, secrets: &Secrets) -> anyhow::Result<Deli
             Ok(Delivering { provider: Arc::new(Smtp::new(settings)?), sandbox: None })
         }
         ProviderKind::Sandbox => sandbox(config).await,
+        ProviderKind::Resend => {
+            let resend = Resend::new(&api_settings(config, secrets))?;
+            Ok(Delivering { provider: Arc::new(resend), sandbox: None })
+        }
         kind => bail!(
             "provider.kind = {:?} has no adapter in this version; use \"smtp\" with that \
              provider's mail server, or \"sandbox\" to try digestd out",
+            kind.name()
+        ),
+    }
+}
+
+/// The account behind an HTTP API.
+fn api_settings(config: &Config, secrets: &Secrets) -> ApiSettings {
+    // A template that takes the address from a column names no domain to ask about.
+    let from = config.message.from.trim_end_matches('>');
+    let domain = from.rsplit_once('@').map(|(_, domain)| domain.trim().to_owned());
+    ApiSettings {
+        url: config.provider.url.clone(),
+        key: secrets.provider_api_key.clone(),
+        ca_file: config.provider.ca_file.clone(),
+        sender_domain: domain.filter(|domain| !domain.contains(['{', '}'])),
+        events: config.webhooks.listen.is_some(),
+    }
+}
+
+/// How the provider of `[provider]` tells what became of messages; `None` where `[webhooks]` does
+/// not listen.
+///
+/// # Errors
+/// A provider that does not tell, or a secret that is missing.
+pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<dyn Webhook>>> {
+    if config.webhooks.listen.is_none() {
+        return Ok(None);
+    }
+    match config.provider.kind {
+        ProviderKind::Resend => Ok(Some(Arc::new(ResendWebhook::new(&secrets.webhook_secrets)?))),
+        kind => bail!(
+            "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",
             kind.name()
         ),
     }

@@ -57,6 +57,7 @@ pub(crate) fn settings(url: &str) -> ApiSettings {
         key: Some(Redacted::new(SECRET.to_owned())),
         ca_file: None,
         sender_domain: Some("shop.example".to_owned()),
+        events: false,
     }
 }
 
