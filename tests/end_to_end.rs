@@ -26,5 +26,6 @@ mod end_to_end {
     mod replays;
     mod runs;
     mod thousand;
+    mod webhooks;
     mod world;
 }

@@ -9,6 +9,7 @@
 mod attempts;
 mod content;
 mod database;
+mod events;
 mod forget;
 mod holds;
 mod operations;
@@ -24,6 +25,7 @@ mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use content::{FrozenData, content_hash};
+pub use events::Untold;
 pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;

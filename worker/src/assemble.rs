@@ -17,6 +17,7 @@ use digest_activities::provider::sendgrid::Sendgrid;
 use digest_activities::provider::ses::{Ses, SesSettings};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
+use digest_activities::webhook::{ResendWebhook, Webhook};
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -135,14 +136,7 @@ fn by_api(
     config: &Config,
     secrets: &Secrets,
 ) -> anyhow::Result<Arc<dyn Provider>> {
-    let settings = ApiSettings {
-        url: config.provider.url.clone(),
-        key: secrets.provider_api_key.clone(),
-        username: secrets.provider_username.clone(),
-        password: secrets.provider_password.clone(),
-        ca_file: config.provider.ca_file.clone(),
-        sender_domain: message::sender_domain(&config.message.from),
-    };
+    let settings = api_settings(config, secrets);
     let own = &config.provider.own;
     Ok(match kind {
         ProviderKind::Resend => Arc::new(Resend::new(&settings)?),
@@ -162,6 +156,37 @@ fn by_api(
             kind.name()
         ),
     })
+}
+
+/// The account behind an HTTP API.
+fn api_settings(config: &Config, secrets: &Secrets) -> ApiSettings {
+    ApiSettings {
+        url: config.provider.url.clone(),
+        key: secrets.provider_api_key.clone(),
+        username: secrets.provider_username.clone(),
+        password: secrets.provider_password.clone(),
+        ca_file: config.provider.ca_file.clone(),
+        sender_domain: message::sender_domain(&config.message.from),
+        events: config.webhooks.listen.is_some(),
+    }
+}
+
+/// How the provider of `[provider]` tells what became of messages; `None` where `[webhooks]` does
+/// not listen.
+///
+/// # Errors
+/// A provider that does not tell, or a secret that is missing.
+pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<dyn Webhook>>> {
+    if config.webhooks.listen.is_none() {
+        return Ok(None);
+    }
+    match config.provider.kind {
+        ProviderKind::Resend => Ok(Some(Arc::new(ResendWebhook::new(&secrets.webhook_secrets)?))),
+        kind => bail!(
+            "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",
+            kind.name()
+        ),
+    }
 }
 
 /// Reads the table `[sandbox]`.

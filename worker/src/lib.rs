@@ -19,3 +19,4 @@ pub mod sweep;
 pub mod table;
 pub mod tell;
 pub mod wake;
+pub mod webhooks;

@@ -93,6 +93,8 @@ pub struct ApiSettings {
     pub ca_file: Option<PathBuf>,
     /// The domain of the campaign's `from`, which [`check`](super::Provider::check) asks about.
     pub sender_domain: Option<String>,
+    /// Whether the provider's webhooks reach digestd.
+    pub events: bool,
 }
 
 impl ApiSettings {

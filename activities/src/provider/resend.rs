@@ -58,6 +58,7 @@ pub struct Resend {
     api: Api,
     provider: ProviderRef,
     sender_domain: Option<String>,
+    events: bool,
 }
 
 impl Resend {
@@ -70,7 +71,8 @@ impl Resend {
         let api = settings.api(URL)?;
         let provider = api::account("resend", &api, key, FORMAT);
         let api = api.with_secret(AUTHORIZATION, &key.map(|key| format!("Bearer {key}")))?;
-        Ok(Self { api, provider, sender_domain: settings.sender_domain.clone() })
+        let (sender_domain, events) = (settings.sender_domain.clone(), settings.events);
+        Ok(Self { api, provider, sender_domain, events })
     }
 }
 
@@ -196,7 +198,7 @@ impl Provider for Resend {
             },
             // Its lists have no filter, and inside the window a replay tells more.
             lookup: Lookup::None,
-            events: false,
+            events: self.events,
         }
     }
 

@@ -59,6 +59,7 @@ pub(crate) fn settings(url: &str) -> ApiSettings {
         password: Some(Redacted::new(SECRET.to_owned())),
         ca_file: None,
         sender_domain: Some("shop.example".to_owned()),
+        events: false,
     }
 }
 
