@@ -4,5 +4,7 @@
 
 #[path = "providers/bench.rs"]
 mod bench;
+#[path = "providers/moto.rs"]
+mod moto;
 #[path = "providers/suite.rs"]
 mod suite;

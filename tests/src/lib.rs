@@ -5,6 +5,7 @@ pub mod absent;
 pub mod api_server;
 pub mod authority;
 pub mod mail_server;
+pub mod moto;
 pub mod postgres;
 pub mod proxy;
 pub mod smtp;
