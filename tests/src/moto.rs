@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long it may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 const HOW_TO_GET_IT: &str = "python3 -m venv target/tools/python && \
                              target/tools/python/bin/pip install 'moto[ses,server]==5.2.5'";

@@ -119,8 +119,8 @@ struct Paging {
 
 #[derive(Deserialize)]
 struct Event {
-    #[serde(default)]
-    event: String,
+    #[serde(default, rename = "event")]
+    kind: String,
     #[serde(default)]
     reason: Option<String>,
     /// An object of whatever was sent, or an empty list.
@@ -240,7 +240,7 @@ fn refused(message: &str) -> FailureClass {
 fn found(events: &[Event], value: &str) -> Option<Found> {
     let ours = |event: &&Event| event.variables[OPERATION_KEY].as_str() == Some(value);
     let ours: Vec<&Event> = events.iter().filter(ours).collect();
-    let refused = |event: &&Event| match (event.event.as_str(), event.reason.as_deref()) {
+    let refused = |event: &&Event| match (event.kind.as_str(), event.reason.as_deref()) {
         ("failed", Some(reason)) if reason.starts_with("suppress") => {
             Some(FailureClass::Suppressed)
         }

@@ -73,7 +73,9 @@ fn canonical(request: &Request<Full<Bytes>>, body: &[u8]) -> Result<(String, Str
     headers.sort_unstable();
     let names: Vec<&str> = headers.iter().map(|(name, _)| *name).collect();
     let names = names.join(";");
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let lines: Vec<String> =
+        headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+    let lines = lines.concat();
     let mut query: Vec<&str> = request.uri().query().unwrap_or_default().split('&').collect();
     query.sort_unstable();
     let canonical = format!(
