@@ -7,6 +7,7 @@
 //! stores what the core decided, together with the attempt, the dead letter and the audit row.
 
 mod attempts;
+mod audit;
 mod content;
 mod database;
 mod events;
@@ -24,6 +25,7 @@ mod setup;
 mod sweep;
 
 pub use attempts::{Begun, Token};
+pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use content::{FrozenData, content_hash};
 pub use events::Untold;
 pub use forget::Forgotten;

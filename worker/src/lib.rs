@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod assemble;
+pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod commands;
@@ -20,3 +21,4 @@ pub mod table;
 pub mod tell;
 pub mod wake;
 pub mod webhooks;
+pub mod workflows;
