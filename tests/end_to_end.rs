@@ -41,5 +41,6 @@ mod end_to_end {
     mod thousand;
     mod twice;
     mod upgrade;
+    mod webhooks;
     mod world;
 }

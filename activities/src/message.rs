@@ -117,12 +117,28 @@ pub struct FrozenMessage {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MessageHead(FrozenMessage);
 
+/// The domain of the setting `message.from`; `None` where it is a template, whose address differs
+/// from customer to customer, or no mailbox.
+#[must_use]
+pub fn sender_domain(from: &str) -> Option<String> {
+    if from.contains("{{") || from.contains("{%") {
+        return None;
+    }
+    Some(address::Mailbox::parse(from).ok()?.address.domain().to_owned())
+}
+
 impl FrozenMessage {
     /// Takes the bytes apart from the rest, for storing each in its own column.
     #[must_use]
     pub fn split(mut self) -> (MessageHead, Vec<u8>) {
         let mime = std::mem::replace(&mut self.mime, Redacted::new(Vec::new()));
         (MessageHead(self), mime.into_inner())
+    }
+
+    /// The display name in `from`, unquoted, for providers that take it apart from the address.
+    #[must_use]
+    pub fn sender_name(&self) -> Option<String> {
+        address::Mailbox::parse(&self.from).ok()?.name
     }
 
     /// The message that [`split`](Self::split) took apart.
@@ -141,5 +157,22 @@ impl FrozenMessage {
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.content_hash == mime::hash(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sender_domain;
+
+    #[test]
+    fn a_fixed_sender_has_a_domain_and_a_template_has_none() {
+        for (from, domain) in [
+            ("Shop <digest@Shop.example>", Some("shop.example")),
+            ("digest@news.shop.example", Some("news.shop.example")),
+            ("{{ brand }} <digest@shop.example>", None),
+            ("digest", None),
+        ] {
+            assert_eq!(sender_domain(from).as_deref(), domain, "{from}");
+        }
     }
 }

@@ -21,4 +21,5 @@ pub mod sweep;
 pub mod table;
 pub mod tell;
 pub mod wake;
+pub mod webhooks;
 pub mod workflows;

@@ -8,12 +8,14 @@ use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
+use crate::webhooks::{Listening, Webhooks};
 use crate::workflows;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use digest_activities::crash;
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
+use digest_activities::webhook::Webhook;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +37,7 @@ pub struct Service {
     client: Client,
     parts: Arc<Parts>,
     delivering: Delivering,
+    webhook: Option<Arc<dyn Webhook>>,
     drain: watch::Sender<bool>,
 }
 
@@ -62,7 +65,8 @@ impl Service {
         let (drain, draining) = watch::channel(false);
         let provider = Arc::clone(&delivering.provider);
         let parts = assemble::parts(&config, secrets, provider, draining).await?;
-        Ok(Self { config, client, parts: Arc::new(parts), delivering, drain })
+        let webhook = assemble::webhook(&config, secrets)?;
+        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, drain })
     }
 
     /// The ledger that it works on.
@@ -95,6 +99,7 @@ impl Service {
             task_queue: self.config.engine.task_queue.clone(),
             rules: self.parts.rules.clone(),
         };
+        let webhooks = self.webhooks().await?;
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
         let missed = Missed {
             ledger: self.parts.ledger.clone(),
@@ -139,6 +144,7 @@ impl Service {
         sweeping.abort();
         comparing.abort();
         dropping.abort();
+        drop(webhooks);
         if let Some(http) = http {
             http.abort();
         }
@@ -168,6 +174,20 @@ impl Service {
         workflows::register(&mut options).map_err(text)?;
         Worker::new(runtime, self.client.clone(), options)
             .map_err(|error| anyhow!("the worker did not start: {error}"))
+    }
+
+    async fn webhooks(&self) -> anyhow::Result<Option<Listening>> {
+        let (Some(listen), Some(webhook)) = (self.config.webhooks.listen, &self.webhook) else {
+            return Ok(None);
+        };
+        let webhooks = Webhooks {
+            listen,
+            webhook: Arc::clone(webhook),
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            rules: self.parts.rules.clone(),
+        };
+        webhooks.start().await.map(Some)
     }
 
     async fn http(&self) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
