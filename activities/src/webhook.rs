@@ -2,18 +2,26 @@
 //! "accepted and tried", even a bounce, and which "accepted, then refused"; a signature is checked
 //! on the bytes as they came, before anything is read from them.
 
+mod mailgun;
+mod postmark;
 mod resend;
+mod secret;
+mod sendgrid;
 pub mod svix;
 
+pub use mailgun::MailgunWebhook;
+pub use postmark::PostmarkWebhook;
 pub use resend::ResendWebhook;
+pub use secret::SecretError;
+pub use sendgrid::SendgridWebhook;
 
 use digest_workflows::operation::Finding;
 use hyper::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// An event whose signature is older, or further ahead, than this is refused: it may be a recorded
-/// one that somebody sends again.
+/// A signature that is made anew for every try, and is older or further ahead than this, is refused:
+/// it may be a recorded one that somebody sends again.
 pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// A request as it came.
@@ -40,6 +48,13 @@ pub struct ProviderEvent {
     pub findings: Vec<Finding>,
 }
 
+/// The seconds since 1970 in `text`, if they are less than `tolerance` away from `now`.
+fn fresh(text: &str, now: Timestamp, tolerance: SignedDuration) -> Result<(), Refused> {
+    let at = text.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let away = now.duration_since(at.ok_or(Refused::Unsigned)?).abs();
+    if away > tolerance { Err(Refused::Stale) } else { Ok(()) }
+}
+
 /// Why a request is refused; nothing of it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -49,8 +64,8 @@ pub enum Refused {
     /// No secret of ours gives its signature.
     #[error("the signature is not of a secret in DIGESTD_WEBHOOK_SECRET")]
     Forged,
-    /// Its time is more than [`TOLERANCE`] away.
-    #[error("the signature's time is more than five minutes away")]
+    /// Its time is too far away.
+    #[error("the signature's time is too far away")]
     Stale,
     /// It is signed, and not an event as the provider documents them.
     #[error("the request is not an event of this provider")]

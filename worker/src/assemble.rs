@@ -17,7 +17,9 @@ use digest_activities::provider::sendgrid::Sendgrid;
 use digest_activities::provider::ses::{Ses, SesSettings};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
-use digest_activities::webhook::{ResendWebhook, Webhook};
+use digest_activities::webhook::{
+    MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, Webhook,
+};
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -180,13 +182,17 @@ pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<
     if config.webhooks.listen.is_none() {
         return Ok(None);
     }
-    match config.provider.kind {
-        ProviderKind::Resend => Ok(Some(Arc::new(ResendWebhook::new(&secrets.webhook_secrets)?))),
+    let secrets = &secrets.webhook_secrets;
+    Ok(Some(match config.provider.kind {
+        ProviderKind::Resend => Arc::new(ResendWebhook::new(secrets)?),
+        ProviderKind::Postmark => Arc::new(PostmarkWebhook::new(secrets)?),
+        ProviderKind::Sendgrid => Arc::new(SendgridWebhook::new(secrets)?),
+        ProviderKind::Mailgun => Arc::new(MailgunWebhook::new(secrets)?),
         kind => bail!(
             "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",
             kind.name()
         ),
-    }
+    }))
 }
 
 /// Reads the table `[sandbox]`.

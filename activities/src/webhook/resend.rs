@@ -3,14 +3,14 @@
 //!
 //! | event | means |
 //! | --- | --- |
-//! | `email.sent`, `email.delivered`, `email.delivery_delayed`, `email.opened`, `email.clicked` | accepted and tried |
-//! | `email.bounced`, `email.complained` | accepted and tried, and not delivered or not wanted |
+//! | `email.sent`, `email.delivered`, `email.delivery_delayed`, `email.opened`, `email.clicked`, `email.complained` | accepted and tried |
+//! | `email.bounced` | accepted and tried, and given up |
 //! | `email.suppressed` | accepted, then refused: `suppressed` |
 //! | `email.failed` | accepted, then refused: `rejected` |
 //! | everything else | nothing |
 
-use super::svix::{SecretError, Secrets};
-use super::{ProviderEvent, Received, Refused, Webhook};
+use super::svix::Secrets;
+use super::{ProviderEvent, Received, Refused, SecretError, Webhook};
 use crate::message::Redacted;
 use digest_workflows::operation::{FailureClass, Finding};
 use serde::Deserialize;
@@ -94,8 +94,9 @@ impl Webhook for ResendWebhook {
             | "email.delivered"
             | "email.delivery_delayed"
             | "email.opened"
-            | "email.clicked" => vec![accepted],
-            "email.bounced" | "email.complained" => {
+            | "email.clicked"
+            | "email.complained" => vec![accepted],
+            "email.bounced" => {
                 vec![accepted, Finding::Refused(FailureClass::Recipient)]
             }
             "email.suppressed" => vec![Finding::Refused(FailureClass::Suppressed)],
@@ -140,7 +141,7 @@ mod tests {
             event.findings
         };
         let accepted = Finding::Accepted { message_id: Some("m1".to_owned()) };
-        assert_eq!(event("email.sent"), [accepted.clone()]);
+        assert_eq!(event("email.sent"), std::slice::from_ref(&accepted));
         let bounced = [accepted, Finding::Refused(FailureClass::Recipient)];
         assert_eq!(event("email.bounced"), bounced);
         assert_eq!(event("email.suppressed"), [Finding::Refused(FailureClass::Suppressed)]);

@@ -2,13 +2,15 @@
 //! (<https://docs.svix.com/receiving/verifying-payloads/how-manual>): HMAC-SHA256 over
 //! `id.timestamp.body`, under a secret that begins with `whsec_`.
 
-use super::{Received, Refused, TOLERANCE};
+use super::{Received, Refused, SecretError, TOLERANCE, fresh};
 use crate::message::Redacted;
 use data_encoding::BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
 use std::fmt;
+
+const WHAT: &str = "the signing secret of the provider's webhook, which begins with whsec_";
 
 /// The secrets that are valid now: one, or two while one is being replaced.
 #[derive(Clone)]
@@ -20,21 +22,6 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Why a secret cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
-    /// There is none.
-    #[error(
-        "webhooks need DIGESTD_WEBHOOK_SECRET; put the signing secret of the provider's webhook there, which begins with whsec_"
-    )]
-    None,
-    /// It has another form.
-    #[error(
-        "DIGESTD_WEBHOOK_SECRET is not a signing secret: it begins with whsec_ and goes on in base64; copy it from the provider's page of the webhook"
-    )]
-    Malformed,
-}
-
 impl Secrets {
     /// Reads the secrets.
     ///
@@ -42,7 +29,7 @@ impl Secrets {
     /// [`SecretError`].
     pub fn new(secrets: &[Redacted<String>]) -> Result<Self, SecretError> {
         if secrets.is_empty() {
-            return Err(SecretError::None);
+            return Err(SecretError::None(WHAT));
         }
         let read = |secret: &Redacted<String>| {
             let encoded = secret.reveal().strip_prefix("whsec_")?;
@@ -50,7 +37,7 @@ impl Secrets {
             Hmac::new_from_slice(&key).ok()
         };
         let keys: Option<Vec<_>> = secrets.iter().map(read).collect();
-        keys.map(Self).ok_or(SecretError::Malformed)
+        keys.map(Self).ok_or(SecretError::Malformed(WHAT))
     }
 
     /// Checks `request`, and returns the event's id.
@@ -64,8 +51,6 @@ impl Secrets {
         };
         let (id, time) = (header("svix-id")?, header("svix-timestamp")?);
         let signatures = header("svix-signature")?;
-        let signed_at = time.parse().ok().and_then(|time| Timestamp::from_second(time).ok());
-        let signed_at = signed_at.ok_or(Refused::Unsigned)?;
         let genuine = signatures
             .split(' ')
             .filter_map(|signature| signature.strip_prefix("v1,"))
@@ -83,9 +68,7 @@ impl Secrets {
         if !genuine {
             return Err(Refused::Forged);
         }
-        if request.now.duration_since(signed_at).abs() > TOLERANCE {
-            return Err(Refused::Stale);
-        }
+        fresh(time, request.now, TOLERANCE)?;
         Ok(id.to_owned())
     }
 
@@ -200,10 +183,10 @@ mod tests {
     fn a_secret_of_another_form_is_refused_and_not_shown() {
         let secret = |text: &str| Secrets::new(&[Redacted::new(text.to_owned())]).unwrap_err();
         for text in ["plain", "whsec_", "whsec_%%%", "whsk_AAAA"] {
-            assert_eq!(secret(text), SecretError::Malformed);
-            assert!(!secret(text).to_string().contains(text) || text == "whsec_");
+            assert_eq!(secret(text), SecretError::Malformed(WHAT));
+            assert!(text == "whsec_" || !secret(text).to_string().contains(text));
         }
-        assert_eq!(Secrets::new(&[]).unwrap_err(), SecretError::None);
+        assert_eq!(Secrets::new(&[]).unwrap_err(), SecretError::None(WHAT));
         assert_eq!(format!("{:?}", secrets(&[b"hidden"])), "Secrets(1)");
     }
 }
