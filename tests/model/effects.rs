@@ -333,7 +333,7 @@ impl Check {
     fn hand_over(&self, world: &mut World, on: usize, work: usize) {
         let now = world.now;
         let window = self.config.contract.replay.window();
-        let forgets = if self.config.planted == Some(Planted::Forgets) { SETTLE } else { 0 };
+        let forgets = if self.config.planted == Some(Planted::Forgets) { LEASE } else { 0 };
         let customer = &mut world.customers[on];
         let number = listened(&customer.works[work]);
         let recorded = customer.machine.attempts >= number;
