@@ -2,8 +2,11 @@
 //! ones.
 
 pub mod absent;
+pub mod api_server;
+pub mod authority;
 pub mod histories;
 pub mod mail_server;
+pub mod moto;
 pub mod postgres;
 pub mod proxy;
 pub mod smtp;

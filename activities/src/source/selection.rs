@@ -1,10 +1,10 @@
 //! Paging through `customers`: wrapped queries, and groups of equal ids that no page cuts.
 
 use super::binder::{Binder, Parameters};
-use super::check::usable_columns;
-use super::customer::{CustomerId, Data, FaultReason, Group, IdColumn, IdType, Page};
+use super::check::{unsuitable, usable_columns};
+use super::customer::{CustomerId, FaultReason, Group, IdColumn, IdType, Page};
 use super::error::{Query, SourceError};
-use super::session::{Bound, Column, Session};
+use super::session::{Bound, Column, RowData, Session};
 use super::statement::{Dialect, Statement};
 use super::{ROWS_MAX, SELECTION_SECONDS, Source};
 use digest_workflows::operation::key::OperationKey;
@@ -91,7 +91,8 @@ impl Selection<'_> {
     ///
     /// One row more is read, which shows whether there is a next page. The group it belongs to may
     /// go on behind it, so that group is left to the next page; unless the page holds nothing else,
-    /// and then the group is read to its end, one row at a time.
+    /// and then the group is read to its end, one row at a time. A row without a readable id is no
+    /// place to go on from, so it is left to the next page as well.
     pub(super) async fn fill(
         &mut self,
         page: &mut Page,
@@ -99,20 +100,25 @@ impl Selection<'_> {
         limit: u32,
     ) -> Result<(), SourceError> {
         let bound = self.page_statement(after, limit)?;
-        let mut groups = self.groups(bound).await?;
-        let read: u64 = groups.iter().map(|group| group.rows).sum();
+        let mut found = self.found(bound).await?;
+        let read: u64 = found.iter().map(Found::rows).sum();
         if read > u64::from(limit)
-            && let Some(open) = groups.pop()
+            && let Some(open) = found.pop()
         {
-            if let Some(complete) = groups.last() {
-                page.next = Some(complete.id.clone());
+            let complete = found.iter().rposition(|found| found.id().is_some());
+            if let Some(complete) = complete {
+                found.truncate(complete + 1);
+                page.next = found.last().and_then(Found::id).cloned();
+            } else if let Some(id) = open.id() {
+                self.add_one(page, id).await?;
+                page.next = Some(id.clone());
             } else {
-                self.add_one(page, &open.id).await?;
-                page.next = Some(open.id);
+                let reason = "customer_id cannot be read in a whole page of rows; select it as text that is UTF-8, or as a number";
+                return Err(unsuitable(Query::Customers, reason.to_owned()));
             }
         }
-        for group in groups {
-            self.add(page, group);
+        for found in found {
+            self.add(page, found);
         }
         Ok(())
     }
@@ -130,8 +136,8 @@ impl Selection<'_> {
         let value = binder.id(id);
         let sql =
             format!("select {list} from (\n{query}\n) as c where {usable} and {term} = {value}");
-        for group in self.groups(binder.bound(sql)).await? {
-            self.add(page, group);
+        for found in self.found(binder.bound(sql)).await? {
+            self.add(page, found);
         }
         Ok(())
     }
@@ -162,33 +168,70 @@ impl Selection<'_> {
     }
 
     /// Reads rows ordered by id, and groups them.
-    async fn groups(&mut self, bound: Bound) -> Result<Vec<Group>, SourceError> {
+    async fn found(&mut self, bound: Bound) -> Result<Vec<Found>, SourceError> {
         let kind = self.id.kind;
-        let mut groups: Vec<Group> = Vec::new();
-        let mut unreadable = false;
+        let mut found: Vec<Found> = Vec::new();
+        let mut mistyped = false;
         self.session
-            .each(bound, &self.columns, |data: Data| match CustomerId::of_row(&data, kind) {
-                Some(id) => match groups.last_mut().filter(|group| group.id == id) {
-                    Some(group) => group.add(&data),
-                    None => groups.push(Group::new(id, data)),
-                },
-                None => unreadable = true,
+            .each(bound, &self.columns, |row: RowData| {
+                match (CustomerId::of_row(&row.data, kind), row.unreadable) {
+                    (Some(id), unreadable) => {
+                        let row = RowData { data: row.data, unreadable };
+                        match found.last_mut() {
+                            Some(Found::Group(group)) if group.id == id => group.add(&row),
+                            _ => found.push(Found::Group(Group::new(id, row))),
+                        }
+                    }
+                    (None, Some(reason)) => found.push(Found::Nameless(reason)),
+                    (None, None) => mistyped = true,
+                }
             })
             .await?;
-        if unreadable {
+        if mistyped {
             let reason = format!(
                 "column customer_id is no longer {}, as it was when this process first read it; restart digestd after a change of its type",
                 kind.with_article()
             );
             return Err(SourceError::Value { query: Query::Customers, reason });
         }
-        Ok(groups)
+        Ok(found)
     }
 
-    fn add(&self, page: &mut Page, group: Group) {
+    fn add(&self, page: &mut Page, found: Found) {
+        let group = match found {
+            Found::Group(group) => group,
+            Found::Nameless(reason) => {
+                let reason = FaultReason::Unreadable { query: Query::Customers, reason };
+                return page.add_fault(None, 1, reason);
+            }
+        };
         let id = group.id.to_string();
         let key = OperationKey::new(self.parameters.campaign, self.parameters.period, &id);
         page.add_group(group, key);
+    }
+}
+
+/// What a page reads, in the order of ids.
+enum Found {
+    /// The rows with one id.
+    Group(Group),
+    /// A row whose id cannot be read, and why.
+    Nameless(String),
+}
+
+impl Found {
+    fn id(&self) -> Option<&CustomerId> {
+        match self {
+            Self::Group(group) => Some(&group.id),
+            Self::Nameless(_) => None,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Group(group) => group.rows,
+            Self::Nameless(_) => 1,
+        }
     }
 }
 

@@ -169,7 +169,7 @@ impl Operation {
         }
     }
 
-    /// Whether `intent` repeats, inside the window, exactly what every doubt has sent to the same
+    /// Whether `intent` repeats, inside the window, with its lease to spare, exactly what every doubt has sent to the same
     /// account.
     fn is_replay(&self, intent: &Intent, now: Timestamp) -> bool {
         let same = |doubt: &Doubt| {

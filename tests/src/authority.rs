@@ -53,7 +53,7 @@ impl Authority {
         self.file.path()
     }
 
-    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }
 }
