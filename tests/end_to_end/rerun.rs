@@ -151,7 +151,7 @@ async fn script(who: Who, done: Done) {
                 world.of(who).await.into_iter().find(|(found, _)| *found == id)
             });
             let (id, run) = run.await;
-            world.until_continued_as_new(&id, &run, "hold").await;
+            world.until_continued_as_new(&id, &run, "no-such-signal").await;
         }
     }
     world.sweep().await;

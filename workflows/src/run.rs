@@ -339,7 +339,7 @@ fn asked(start: &RunStart, ledger: &LedgerRef) -> WatchInput {
 
 /// One timer that a signal ends early.
 async fn wait(ctx: &WorkflowContext<DigestRun>, wait: Duration, summary: &str) {
-    wait_unless(ctx, wait, summary, |s| s.poked || !s.wishes.is_empty()).await;
+    wait_unless(ctx, wait, summary, EVENTS_MAX, |s| s.poked || !s.wishes.is_empty()).await;
 }
 
 /// Continues as new when the history has grown long. No page is open then, and wishes are kept by

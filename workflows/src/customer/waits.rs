@@ -1,6 +1,6 @@
 //! The waits of an operation's workflow. A timer that fires decides nothing: the ledger is asked.
 
-use super::CustomerDigest;
+use super::{CustomerDigest, EVENTS_MAX};
 use crate::activities::Pause;
 use crate::operation::Why;
 use crate::timer::wait_unless;
@@ -78,7 +78,7 @@ pub(super) async fn pause(
     wait: Duration,
     summary: &str,
 ) -> bool {
-    wait_unless(ctx, wait, summary, |s| s.poked || !s.letters.is_empty()).await
+    wait_unless(ctx, wait, summary, EVENTS_MAX, |s| s.poked || !s.letters.is_empty()).await
 }
 
 pub(super) fn outage_wait(idle: u32) -> Duration {
