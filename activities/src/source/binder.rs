@@ -1,10 +1,15 @@
-//! Values for the parameters, and the numbered binds they become.
+//! Values for the parameters, and the binds they become: numbered ones, or on MySQL `?` in the order
+//! of the text, which is that in which a statement is put together.
 //!
 //! A bind is an integer or a text. On PostgreSQL the text is cast in the statement to what it
 //! stands for, so that a statement prepared without values has the same types as one with them. An
 //! instant is a `timestamptz` there, and the session's time zone is UTC: it compares rightly with
-//! `timestamptz`, and with `timestamp` and `date` columns kept in UTC. SQLite has no such type: an
-//! instant is the text that its own functions write, `2026-10-12 09:00:00` in UTC.
+//! `timestamptz`, and with `timestamp` and `date` columns kept in UTC. On MySQL it is cast to
+//! `datetime(6)`, in the session's UTC as well. SQLite has no such type: an instant is the text that
+//! its own functions write, `2026-10-12 09:00:00` in UTC.
+//!
+//! A text on MySQL is bound without a collation, so that a comparison follows the column's, whose
+//! index can then answer it.
 
 use super::customer::{CustomerId, IdType};
 use super::session::{Bind, Bound};
@@ -16,7 +21,8 @@ use jiff::Timestamp;
 /// What a run binds to the named parameters. Those of one operation come from its key.
 ///
 /// Instants are in UTC. On PostgreSQL they compare with `timestamptz`, `timestamp` and `date`
-/// columns. On SQLite they are texts like `2026-10-12 09:00:00` (a fraction only where there is one),
+/// columns; on MySQL and MariaDB with `timestamp`, and with `datetime` and `date` columns kept in UTC
+/// (others as `created_at >= convert_tz(:period_start, '+00:00', '+02:00')`). On SQLite they are texts like `2026-10-12 09:00:00` (a fraction only where there is one),
 /// which compare with what `current_timestamp` and `datetime()` write. A column of ISO texts with a
 /// `T` is compared as `created_at >= strftime('%Y-%m-%dT%H:%M:%SZ', :period_start)`, one of seconds
 /// since 1970 as `created_at >= unixepoch(:period_start)`; both can use an index.
@@ -34,7 +40,7 @@ pub struct Parameters<'a> {
     pub period_end: Timestamp,
 }
 
-/// Numbers the binds of one statement.
+/// Collects the binds of one statement.
 pub(super) struct Binder {
     dialect: Dialect,
     binds: Vec<Bind>,
@@ -63,7 +69,10 @@ impl Binder {
     ) -> String {
         let mut bound: Vec<(Parameter, String)> = Vec::new();
         statement.render(|parameter| {
-            if let Some((_, text)) = bound.iter().find(|(known, _)| *known == parameter) {
+            // Only a numbered bind can be named twice.
+            if self.dialect != Dialect::Mysql
+                && let Some((_, text)) = bound.iter().find(|(known, _)| *known == parameter)
+            {
                 return text.clone();
             }
             let text = match (parameter, operation) {
@@ -85,63 +94,71 @@ impl Binder {
     pub(super) fn id(&mut self, id: &CustomerId) -> String {
         match id {
             CustomerId::Integer(id) => self.integer(*id),
+            // MySQL takes digits beyond a bigint as what they are: an unsigned one.
+            CustomerId::Unsigned(id) => id.to_string(),
             CustomerId::Text(id) => self.text(id.clone()),
-            CustomerId::Uuid(id) => self.add(Bind::Text(id.to_string()), Stands::Uuid),
+            CustomerId::Uuid(id) => self.add(id.to_string(), Stands::Uuid),
         }
     }
 
     /// A condition that `column` is one of `ids`, all of one type, that an index can answer.
     pub(super) fn is_one_of(&mut self, column: &str, ids: &[CustomerId], kind: IdType) -> String {
-        let list = match self.dialect {
-            Dialect::Sqlite => json_array(ids),
-            Dialect::Postgres => array_literal(ids),
+        let array_type = match (self.dialect, kind) {
+            (Dialect::Mysql, _) => {
+                let list: Vec<String> = ids.iter().map(|id| self.id(id)).collect();
+                return format!("{column} in ({})", list.join(", "));
+            }
+            (Dialect::Sqlite, _) => {
+                let list = self.bind(Bind::Text(json_array(ids)));
+                return format!("{column} in (select value from json_each({list}))");
+            }
+            (Dialect::Postgres, IdType::Integer | IdType::Unsigned) => "bigint[]",
+            (Dialect::Postgres, IdType::Text) => "text[]",
+            (Dialect::Postgres, IdType::Uuid) => "uuid[]",
         };
-        self.binds.push(Bind::Text(list));
-        let number = self.binds.len();
-        match (self.dialect, kind) {
-            (Dialect::Sqlite, _) => format!("{column} in (select value from json_each(?{number}))"),
-            (Dialect::Postgres, IdType::Integer) => {
-                format!("{column} = any (${number}::text::bigint[])")
-            }
-            (Dialect::Postgres, IdType::Text) => {
-                format!("{column} = any (${number}::text::text[])")
-            }
-            (Dialect::Postgres, IdType::Uuid) => {
-                format!("{column} = any (${number}::text::uuid[])")
-            }
-        }
+        let list = self.bind(Bind::Text(array_literal(ids)));
+        format!("{column} = any ({list}::text::{array_type})")
     }
 
     pub(super) fn integer(&mut self, value: i64) -> String {
-        self.binds.push(Bind::Integer(value));
-        let number = self.binds.len();
+        let bind = self.bind(Bind::Integer(value));
         match self.dialect {
-            Dialect::Sqlite => format!("?{number}"),
-            Dialect::Postgres => format!("${number}::bigint"),
+            Dialect::Sqlite | Dialect::Mysql => bind,
+            Dialect::Postgres => format!("{bind}::bigint"),
         }
     }
 
-    fn text(&mut self, value: String) -> String {
-        self.add(Bind::Text(value), Stands::Text)
+    pub(super) fn text(&mut self, value: String) -> String {
+        self.add(value, Stands::Text)
     }
 
     fn instant(&mut self, value: Timestamp) -> String {
         let text = match self.dialect {
             // `%.f` writes no fraction where there is none.
-            Dialect::Sqlite => value.strftime("%Y-%m-%d %H:%M:%S%.f").to_string(),
+            Dialect::Sqlite | Dialect::Mysql => value.strftime("%Y-%m-%d %H:%M:%S%.f").to_string(),
             Dialect::Postgres => value.to_string(),
         };
-        self.add(Bind::Text(text), Stands::Instant)
+        self.add(text, Stands::Instant)
     }
 
-    fn add(&mut self, bind: Bind, stands: Stands) -> String {
-        self.binds.push(bind);
-        let number = self.binds.len();
+    fn add(&mut self, value: String, stands: Stands) -> String {
+        let bind = self.bind(Bind::Text(value));
         match (self.dialect, stands) {
-            (Dialect::Sqlite, _) => format!("?{number}"),
-            (Dialect::Postgres, Stands::Text) => format!("${number}::text"),
-            (Dialect::Postgres, Stands::Uuid) => format!("${number}::text::uuid"),
-            (Dialect::Postgres, Stands::Instant) => format!("${number}::text::timestamptz"),
+            (Dialect::Sqlite, _) | (Dialect::Mysql, Stands::Text | Stands::Uuid) => bind,
+            (Dialect::Mysql, Stands::Instant) => format!("cast({bind} as datetime(6))"),
+            (Dialect::Postgres, Stands::Text) => format!("{bind}::text"),
+            (Dialect::Postgres, Stands::Uuid) => format!("{bind}::text::uuid"),
+            (Dialect::Postgres, Stands::Instant) => format!("{bind}::text::timestamptz"),
+        }
+    }
+
+    /// Adds a bind; how the statement names it.
+    fn bind(&mut self, bind: Bind) -> String {
+        self.binds.push(bind);
+        match self.dialect {
+            Dialect::Sqlite => format!("?{}", self.binds.len()),
+            Dialect::Postgres => format!("${}", self.binds.len()),
+            Dialect::Mysql => "?".to_owned(),
         }
     }
 
@@ -195,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn each_parameter_is_bound_once_with_its_type() {
+    fn each_parameter_is_bound_with_its_type() {
         let sql = "a(:customer_id, :operation_key, :customer_id, :period_end, :selected_at)";
         let (text, binds) = shown(sql, Dialect::Postgres);
         assert_eq!(
@@ -206,7 +223,11 @@ mod tests {
         assert_eq!(binds, ["7", key, "\"2026-10-12T07:00:00Z\"", "\"2026-10-12T07:00:01.25Z\""]);
         let (text, binds) = shown(sql, Dialect::Sqlite);
         assert_eq!(text, "a(?1, ?2, ?1, ?3, ?4)");
-        assert_eq!(binds, ["7", key, "\"2026-10-12 07:00:00\"", "\"2026-10-12 07:00:01.25\""]);
+        let (end, selected) = ("\"2026-10-12 07:00:00\"", "\"2026-10-12 07:00:01.25\"");
+        assert_eq!(binds, ["7", key, end, selected]);
+        let (text, binds) = shown(sql, Dialect::Mysql);
+        assert_eq!(text, "a(?, ?, ?, cast(? as datetime(6)), cast(? as datetime(6)))");
+        assert_eq!(binds, ["7", key, "7", end, selected]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::session::{Bound, Column, Session};
 use super::statement::{Dialect, Statement};
 use super::{ROWS_MAX, SELECTION_SECONDS, Source};
 use digest_workflows::operation::key::OperationKey;
+use std::collections::HashMap;
 
 /// One transaction that reads `customers`.
 pub(super) struct Selection<'a> {
@@ -46,7 +47,8 @@ impl Source {
     }
 
     /// `rows`, of these customers only. No order is given: the query's own order holds within each
-    /// customer, as both databases filter a subquery without reordering it.
+    /// customer, as the databases filter a subquery without reordering it (MariaDB only if it is
+    /// told not to dissolve it into the outer query, which the session does).
     pub(super) fn rows_of(
         &self,
         statement: &Statement,
@@ -76,7 +78,7 @@ impl Source {
 impl Selection<'_> {
     /// Counts the rows that no page shows as faults.
     pub(super) async fn add_unusable(&mut self, page: &mut Page) -> Result<(), SourceError> {
-        let missing = self.id.missing();
+        let missing = self.id.missing(self.source.database.dialect());
         let Self { session, source, parameters, .. } = self;
         let rows = source.count_where(session, parameters, missing).await?;
         page.add_fault(None, rows, FaultReason::Missing);
@@ -91,7 +93,9 @@ impl Selection<'_> {
     ///
     /// One row more is read, which shows whether there is a next page. The group it belongs to may
     /// go on behind it, so that group is left to the next page; unless the page holds nothing else,
-    /// and then the group is read to its end, one row at a time.
+    /// and then the group is read to its end, one row at a time. Where a collation calls ids equal
+    /// that are not, only the database knows which these are: it is asked for all that equal the
+    /// last one, and the page ends with them.
     pub(super) async fn fill(
         &mut self,
         page: &mut Page,
@@ -104,7 +108,12 @@ impl Selection<'_> {
         if read > u64::from(limit)
             && let Some(open) = groups.pop()
         {
-            if let Some(complete) = groups.last() {
+            if self.id.is_loose(self.source.database.dialect()) {
+                let equal = self.groups_equal_to(&open.id).await?;
+                groups.retain(|group| equal.iter().all(|other| other.id != group.id));
+                groups.extend(equal);
+                page.next = Some(open.id);
+            } else if let Some(complete) = groups.last() {
                 page.next = Some(complete.id.clone());
             } else {
                 self.add_one(page, &open.id).await?;
@@ -123,6 +132,16 @@ impl Selection<'_> {
         page: &mut Page,
         id: &CustomerId,
     ) -> Result<(), SourceError> {
+        for group in self.groups_equal_to(id).await? {
+            if group.id == *id {
+                self.add(page, group);
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole groups that the database calls equal to `id`.
+    async fn groups_equal_to(&mut self, id: &CustomerId) -> Result<Vec<Group>, SourceError> {
         let (mut binder, query) = self.begin();
         let list = select_list(Query::Customers, &self.columns)?;
         let term = self.id.term(self.source.database.dialect());
@@ -130,10 +149,7 @@ impl Selection<'_> {
         let value = binder.id(id);
         let sql =
             format!("select {list} from (\n{query}\n) as c where {usable} and {term} = {value}");
-        for group in self.groups(binder.bound(sql)).await? {
-            self.add(page, group);
-        }
-        Ok(())
+        self.groups(binder.bound(sql)).await
     }
 
     /// The statement that reads a page: `limit` rows after `after`, and one more.
@@ -161,16 +177,20 @@ impl Selection<'_> {
         (binder, query)
     }
 
-    /// Reads rows ordered by id, and groups them.
+    /// Reads rows, and groups them by id in the order of their first rows.
     async fn groups(&mut self, bound: Bound) -> Result<Vec<Group>, SourceError> {
         let kind = self.id.kind;
         let mut groups: Vec<Group> = Vec::new();
+        let mut places: HashMap<CustomerId, usize> = HashMap::new();
         let mut unreadable = false;
         self.session
             .each(bound, &self.columns, |data: Data| match CustomerId::of_row(&data, kind) {
-                Some(id) => match groups.last_mut().filter(|group| group.id == id) {
-                    Some(group) => group.add(&data),
-                    None => groups.push(Group::new(id, data)),
+                Some(id) => match places.get(&id) {
+                    Some(place) => groups[*place].add(&data),
+                    None => {
+                        places.insert(id.clone(), groups.len());
+                        groups.push(Group::new(id, data));
+                    }
                 },
                 None => unreadable = true,
             })
