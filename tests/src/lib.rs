@@ -3,6 +3,8 @@
 
 pub mod absent;
 pub mod mail_server;
+pub mod mariadb;
 pub mod postgres;
 pub mod proxy;
+mod scripted;
 pub mod smtp;

@@ -1,19 +1,22 @@
-//! Values for the parameters, and the binds they become: numbered ones, or on MySQL `?` in the order
-//! of the text, which is that in which a statement is put together.
+//! Values for the parameters, and the numbered binds they become.
 //!
 //! A bind is an integer or a text. On PostgreSQL the text is cast in the statement to what it
 //! stands for, so that a statement prepared without values has the same types as one with them. An
 //! instant is a `timestamptz` there, and the session's time zone is UTC: it compares rightly with
-//! `timestamptz`, and with `timestamp` and `date` columns kept in UTC. On MySQL it is cast to
-//! `datetime(6)`, in the session's UTC as well. SQLite has no such type: an instant is the text that
+//! `timestamptz`, and with `timestamp` and `date` columns kept in UTC. SQLite has no such type: an instant is the text that
 //! its own functions write, `2026-10-12 09:00:00` in UTC.
 //!
-//! A text on MySQL is bound without a collation, so that a comparison follows the column's, whose
-//! index can then answer it.
+//! On MySQL a value is a literal in the statement's text. A prepared statement there has to be closed
+//! again, and what is sent after that, which nobody answers, waits for the other side's delayed
+//! acknowledgement (40 ms on Linux), since the connection keeps Nagle's algorithm. A text is written
+//! in hexadecimal, so no SQL mode or character set reads it otherwise, and without a collation, so
+//! that a comparison follows the column's, whose index can then answer it. An instant is a
+//! `timestamp'…'` in the session's UTC.
 
 use super::customer::{CustomerId, IdType};
 use super::session::{Bind, Bound};
 use super::statement::{Dialect, Parameter, Statement};
+use data_encoding::HEXLOWER;
 use digest_workflows::operation::key::OperationKey;
 use digest_workflows::operation::period::Period;
 use jiff::Timestamp;
@@ -69,10 +72,7 @@ impl Binder {
     ) -> String {
         let mut bound: Vec<(Parameter, String)> = Vec::new();
         statement.render(|parameter| {
-            // Only a numbered bind can be named twice.
-            if self.dialect != Dialect::Mysql
-                && let Some((_, text)) = bound.iter().find(|(known, _)| *known == parameter)
-            {
+            if let Some((_, text)) = bound.iter().find(|(known, _)| *known == parameter) {
                 return text.clone();
             }
             let text = match (parameter, operation) {
@@ -94,7 +94,7 @@ impl Binder {
     pub(super) fn id(&mut self, id: &CustomerId) -> String {
         match id {
             CustomerId::Integer(id) => self.integer(*id),
-            // MySQL takes digits beyond a bigint as what they are: an unsigned one.
+            // MySQL takes digits beyond a bigint for an unsigned one.
             CustomerId::Unsigned(id) => id.to_string(),
             CustomerId::Text(id) => self.text(id.clone()),
             CustomerId::Uuid(id) => self.add(id.to_string(), Stands::Uuid),
@@ -120,11 +120,11 @@ impl Binder {
         format!("{column} = any ({list}::text::{array_type})")
     }
 
-    pub(super) fn integer(&mut self, value: i64) -> String {
-        let bind = self.bind(Bind::Integer(value));
+    fn integer(&mut self, value: i64) -> String {
         match self.dialect {
-            Dialect::Sqlite | Dialect::Mysql => bind,
-            Dialect::Postgres => format!("{bind}::bigint"),
+            Dialect::Sqlite => self.bind(Bind::Integer(value)),
+            Dialect::Postgres => format!("{}::bigint", self.bind(Bind::Integer(value))),
+            Dialect::Mysql => value.to_string(),
         }
     }
 
@@ -142,30 +142,33 @@ impl Binder {
     }
 
     fn add(&mut self, value: String, stands: Stands) -> String {
-        let bind = self.bind(Bind::Text(value));
-        match (self.dialect, stands) {
-            (Dialect::Sqlite, _) | (Dialect::Mysql, Stands::Text | Stands::Uuid) => bind,
-            (Dialect::Mysql, Stands::Instant) => format!("cast({bind} as datetime(6))"),
-            (Dialect::Postgres, Stands::Text) => format!("{bind}::text"),
-            (Dialect::Postgres, Stands::Uuid) => format!("{bind}::text::uuid"),
-            (Dialect::Postgres, Stands::Instant) => format!("{bind}::text::timestamptz"),
-        }
+        let kind = match (self.dialect, stands) {
+            (Dialect::Mysql, Stands::Text | Stands::Uuid) => return hexadecimal(&value),
+            (Dialect::Mysql, Stands::Instant) => return format!("timestamp'{value}'"),
+            (Dialect::Sqlite, _) => "",
+            (Dialect::Postgres, Stands::Text) => "::text",
+            (Dialect::Postgres, Stands::Uuid) => "::text::uuid",
+            (Dialect::Postgres, Stands::Instant) => "::text::timestamptz",
+        };
+        format!("{}{kind}", self.bind(Bind::Text(value)))
     }
 
     /// Adds a bind; how the statement names it.
     fn bind(&mut self, bind: Bind) -> String {
         self.binds.push(bind);
-        match self.dialect {
-            Dialect::Sqlite => format!("?{}", self.binds.len()),
-            Dialect::Postgres => format!("${}", self.binds.len()),
-            Dialect::Mysql => "?".to_owned(),
-        }
+        let sign = if self.dialect == Dialect::Sqlite { '?' } else { '$' };
+        format!("{sign}{}", self.binds.len())
     }
 
     /// The finished statement.
     pub(super) fn bound(self, sql: String) -> Bound {
         Bound { sql, binds: self.binds }
     }
+}
+
+/// A text as MySQL takes it in any SQL mode.
+fn hexadecimal(text: &str) -> String {
+    format!("_utf8mb4 x'{}'", HEXLOWER.encode(text.as_bytes()))
 }
 
 fn json_array(ids: &[CustomerId]) -> String {
@@ -226,8 +229,10 @@ mod tests {
         let (end, selected) = ("\"2026-10-12 07:00:00\"", "\"2026-10-12 07:00:01.25\"");
         assert_eq!(binds, ["7", key, end, selected]);
         let (text, binds) = shown(sql, Dialect::Mysql);
-        assert_eq!(text, "a(?, ?, ?, cast(? as datetime(6)), cast(? as datetime(6)))");
-        assert_eq!(binds, ["7", key, "7", end, selected]);
+        let key = "_utf8mb4 x'6469676573743a323032362d5734323a37'";
+        let instants = "timestamp'2026-10-12 07:00:00', timestamp'2026-10-12 07:00:01.25'";
+        assert_eq!(text, format!("a(7, {key}, 7, {instants})"));
+        assert!(binds.is_empty());
     }
 
     #[test]

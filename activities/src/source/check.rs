@@ -3,6 +3,7 @@
 use super::binder::{Binder, Parameters};
 use super::customer::{CustomerId, ID_COLUMN, IdColumn, IdType};
 use super::error::{Query, SourceError};
+use super::selection::select_list;
 use super::session::{Column, Session};
 use super::statement::{Dialect, Parameter, Statement};
 use super::{CONSENT_SECONDS, SELECTION_SECONDS, Source, within};
@@ -153,11 +154,14 @@ impl Source {
         id: Option<IdColumn>,
     ) -> Result<Vec<String>, SourceError> {
         let mut selection = self.selection(parameters, id.unwrap_or(IdColumn::UNKNOWN)).await?;
-        require(Query::Customers, &selection.columns, ADDRESS_COLUMN)?;
-        let bound = selection.page_statement(None, 1)?;
+        let sql = self.binder().statement(&self.customers, parameters, None);
+        let columns = usable_columns(&mut selection.session, Query::Customers, sql).await?;
+        require(Query::Customers, &columns, ADDRESS_COLUMN)?;
+        select_list(Query::Customers, &columns)?;
+        let bound = selection.page_statement(None, 1);
         selection.session.explain(bound).await?;
         selection.session.rollback().await?;
-        Ok(selection.columns.into_iter().map(|column| column.name).collect())
+        Ok(columns.into_iter().map(|column| column.name).collect())
     }
 
     pub(super) async fn check_rows(
@@ -169,7 +173,8 @@ impl Source {
         let kind = id.unwrap_or(IdColumn::UNKNOWN).kind;
         let mut session = self.database.read(Query::Rows, SELECTION_SECONDS).await?;
         let columns = self.row_columns(&mut session, statement, parameters, kind).await?;
-        let bound = self.rows_of(statement, parameters, &columns, &[sample(kind)], kind)?;
+        let list = select_list(Query::Rows, &columns)?;
+        let bound = self.rows_of(statement, parameters, &list, &[sample(kind)], kind);
         session.explain(bound).await?;
         session.rollback().await?;
         Ok(columns.into_iter().map(|column| column.name).collect())

@@ -6,8 +6,6 @@ use super::statement::StatementError;
 use codes::{Judgement, is_sqlite, judge, words};
 use std::fmt;
 
-pub(super) use codes::is_read_only;
-
 /// One of the statements of `[source]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Query {

@@ -1,7 +1,7 @@
-//! MySQL and MariaDB: binds, columns, and values as JSON.
+//! MySQL and MariaDB: columns, and values as JSON.
 //!
-//! A value is read from the binary protocol in the type that the server names: exact integers,
-//! decimals with their digits (as texts), dates and times as ISO 8601. A `timestamp` is an instant
+//! A value comes as the text that the server writes, and is read in the type that it names: exact
+//! integers, decimals with their digits (as texts), dates and times as ISO 8601. A `timestamp` is an instant
 //! and carries its offset, which is UTC in our sessions; a `datetime` is whatever the shop keeps in
 //! it and carries none. A date that is none (`0000-00-00`) is null.
 //!
@@ -10,18 +10,14 @@
 //! MariaDB's is a name for `longtext`, and so a text.
 
 use super::customer::{Data, ID_COLUMN, IdType};
-use super::session::{Bind, Bound, Column};
+use super::session::{Bound, Column};
 use serde_json::{Number, Value};
-use sqlx::mysql::{MySqlArguments, MySqlColumn, MySqlRow, MySqlTypeInfo};
-use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Column as _, Decode, MySql, Row, Type, TypeInfo, ValueRef};
+use sqlx::mysql::{MySqlColumn, MySqlRow, MySqlTypeInfo};
+use sqlx::{AssertSqlSafe, Column as _, Decode, MySql, RawSql, Row, Type, TypeInfo, ValueRef};
 
-pub(super) fn bind(bound: Bound) -> Query<'static, MySql, MySqlArguments> {
-    let query = sqlx::query(AssertSqlSafe(bound.sql)).persistent(false);
-    bound.binds.into_iter().fold(query, |query, bind| match bind {
-        Bind::Integer(value) => query.bind(value),
-        Bind::Text(value) => query.bind(value),
-    })
+/// The statement in the text protocol; see `binder` for why it is not prepared.
+pub(super) fn query(bound: Bound) -> RawSql {
+    sqlx::raw_sql(AssertSqlSafe(bound.sql))
 }
 
 pub(super) fn column(column: &MySqlColumn) -> Column {
@@ -57,9 +53,7 @@ enum Carried {
     Unsigned,
     /// Bits, most significant first, and years.
     Bits,
-    Single,
-    Double,
-    /// Texts, and what is one on the wire: decimals.
+    Float,
     Decimal,
     Text,
     /// `enum`, which is ordered by the places of its values.
@@ -85,8 +79,7 @@ fn carried(kind: &MySqlTypeInfo) -> Carried {
         }
         "BIGINT UNSIGNED" => Carried::Unsigned,
         "BIT" | "YEAR" => Carried::Bits,
-        "FLOAT" => Carried::Single,
-        "DOUBLE" => Carried::Double,
+        "FLOAT" | "DOUBLE" => Carried::Float,
         "DECIMAL" => Carried::Decimal,
         "JSON" => Carried::Json,
         "DATE" => Carried::Date,
@@ -138,95 +131,58 @@ pub(super) fn data(row: &MySqlRow) -> Result<Data, String> {
 }
 
 fn value(row: &MySqlRow, index: usize) -> Result<Value, &'static str> {
-    let unreadable = |_| "holds what its type does not allow; cast it in the query";
     let value = row.try_get_raw(index).map_err(|_| "is not there")?;
     let kind = carried(&value.type_info());
     if value.is_null() {
         return Ok(Value::Null);
     }
+    if kind == Carried::Bits {
+        let bits = <u64 as Decode<MySql>>::decode(value).map_err(|_| UNREADABLE)?;
+        return Ok(bits.into());
+    }
+    if kind == Carried::Binary {
+        return Err("holds bytes, which templates cannot use; leave it out, or select it in hex()");
+    }
+    let text = <&str as Decode<MySql>>::decode(value)
+        .map_err(|_| "holds text that is not UTF-8; convert it in the query")?;
     Ok(match kind {
-        Carried::Flag => match <i64 as Decode<MySql>>::decode(value).map_err(unreadable)? {
-            flag @ (0 | 1) => Value::Bool(flag == 1),
-            number => number.into(),
-        },
-        Carried::Integer => signed(row, index).ok_or("holds no integer")?.into(),
-        Carried::Unsigned | Carried::Bits => {
-            <u64 as Decode<MySql>>::decode(value).map_err(unreadable)?.into()
+        Carried::Flag if text == "0" => Value::Bool(false),
+        Carried::Flag if text == "1" => Value::Bool(true),
+        Carried::Flag | Carried::Integer => text.parse::<i64>().map_err(|_| UNREADABLE)?.into(),
+        Carried::Unsigned => text.parse::<u64>().map_err(|_| UNREADABLE)?.into(),
+        Carried::Float => {
+            let number = text.parse().ok().and_then(Number::from_f64);
+            Value::Number(number.ok_or(UNREADABLE)?)
         }
-        Carried::Single => {
-            let number = <f32 as Decode<MySql>>::decode(value).map_err(unreadable)?;
-            // By its digits, which as a double would have a tail that nobody wrote.
-            let number = number.to_string().parse().ok().and_then(Number::from_f64);
-            Value::Number(number.ok_or("holds no finite number")?)
+        Carried::Json => serde_json::from_str(text)
+            .map_err(|_| "holds JSON that is out of range; select it as text")?,
+        Carried::Date => date(text).map_or(Value::Null, Value::from),
+        Carried::DateTime => date_time(text).map_or(Value::Null, Value::from),
+        Carried::Instant => {
+            date_time(text).map_or(Value::Null, |text| Value::from(text + "+00:00"))
         }
-        Carried::Double => {
-            let number = <f64 as Decode<MySql>>::decode(value).map_err(unreadable)?;
-            Value::Number(Number::from_f64(number).ok_or("holds no finite number")?)
+        Carried::Time => without_zeros(text).into(),
+        Carried::Decimal | Carried::Text | Carried::Enum => text.into(),
+        Carried::Null | Carried::Bits | Carried::Binary | Carried::Never => {
+            return Err("is of a type that templates cannot use; leave it out");
         }
-        Carried::Decimal | Carried::Text | Carried::Enum => {
-            let text = <String as Decode<MySql>>::decode(value);
-            Value::String(text.map_err(|_| "holds text that is not UTF-8; convert it in the query")?)
-        }
-        Carried::Json => {
-            let text = <&str as Decode<MySql>>::decode(value).map_err(unreadable)?;
-            serde_json::from_str(text)
-                .map_err(|_| "holds JSON that is out of range; select it as text")?
-        }
-        Carried::Date | Carried::DateTime | Carried::Instant | Carried::Time => {
-            let bytes = <&[u8] as Decode<MySql>>::decode(value).map_err(unreadable)?;
-            let text = if kind == Carried::Time { time(bytes) } else { date_time(bytes, kind) };
-            text.map_or(Value::Null, Value::String)
-        }
-        Carried::Null => Value::Null,
-        Carried::Binary | Carried::Never => return Err("holds bytes, which templates cannot use"),
     })
 }
 
-/// An integer of any width.
-fn signed(row: &MySqlRow, index: usize) -> Option<i64> {
-    let is_unsigned = row.column(index).type_info().name().ends_with("UNSIGNED");
-    if is_unsigned {
-        let number: u64 = row.try_get_unchecked(index).ok()?;
-        return i64::try_from(number).ok();
-    }
-    row.try_get_unchecked(index).ok()
+const UNREADABLE: &str = "holds what its type does not allow; cast it in the query";
+
+/// A date that exists: old shops have `0000-00-00`, and days of which only the year is known.
+fn date(text: &str) -> Option<&str> {
+    let exists = !text.get(5..)?.split('-').any(|part| part == "00");
+    exists.then_some(text)
 }
 
-/// `date`, `datetime` and `timestamp` in the binary protocol: a length, then year, month and day,
-/// hour, minute and second, microseconds, as far as they are not zero. `None` for no date.
-fn date_time(bytes: &[u8], kind: Carried) -> Option<String> {
-    let part = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    let year = u16::from_le_bytes([part(1), part(2)]);
-    let (month, day) = (part(3), part(4));
-    if month == 0 || day == 0 {
-        return None;
-    }
-    let mut text = format!("{year:04}-{month:02}-{day:02}");
-    if kind != Carried::Date {
-        text.push_str(&format!("T{:02}:{:02}:{:02}", part(5), part(6), part(7)));
-        text.push_str(&fraction([part(8), part(9), part(10), part(11)]));
-    }
-    if kind == Carried::Instant {
-        text.push_str("+00:00");
-    }
-    Some(text)
+/// `2026-10-12 09:00:00.500` with the `T` of ISO 8601, and no zeros that say nothing.
+fn date_time(text: &str) -> Option<String> {
+    let (day, time) = text.split_once(' ')?;
+    Some(format!("{}T{}", date(day)?, without_zeros(time)))
 }
 
-/// `time` in the binary protocol: a length, the sign, days, hour, minute and second, microseconds,
-/// as far as they are not zero. It may be more than a day.
-fn time(bytes: &[u8]) -> Option<String> {
-    let part = |at: usize| bytes.get(at).copied().unwrap_or(0);
-    let sign = if part(1) == 1 { "-" } else { "" };
-    let days = u32::from_le_bytes([part(2), part(3), part(4), part(5)]);
-    let hours = days.checked_mul(24)?.checked_add(u32::from(part(6)))?;
-    let fraction = fraction([part(9), part(10), part(11), part(12)]);
-    Some(format!("{sign}{hours:02}:{:02}:{:02}{fraction}", part(7), part(8)))
-}
-
-/// Microseconds as digits behind a point, none where there are none.
-fn fraction(bytes: [u8; 4]) -> String {
-    match u32::from_le_bytes(bytes) {
-        0 => String::new(),
-        micros => format!(".{micros:06}").trim_end_matches('0').to_owned(),
-    }
+fn without_zeros(time: &str) -> &str {
+    if time.contains('.') { time.trim_end_matches('0').trim_end_matches('.') } else { time }
 }

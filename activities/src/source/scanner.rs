@@ -300,7 +300,9 @@ mod tests {
 
     #[test]
     fn what_mysql_reads_one_way_or_another_is_refused() {
-        for sql in ["select 'it\\'s'", "select \"\\\"\"", "select 'a\\', ':period'", "select '\\\\\\''"] {
+        for sql in
+            ["select 'it\\'s'", "select \"\\\"\"", "select 'a\\', ':period'", "select '\\\\\\''"]
+        {
             assert_eq!(bound(sql, Mysql), Err(StatementError::AmbiguousQuote), "{sql}");
         }
         for sql in ["select 1 /*!50000 , :period */", "select /*M!100100 2, */ 1"] {

@@ -15,22 +15,29 @@ pub(super) struct Selection<'a> {
     pub(super) session: Session,
     source: &'a Source,
     parameters: &'a Parameters<'a>,
-    pub(super) columns: Vec<Column>,
+    columns: Vec<Column>,
+    /// What is selected of them.
+    list: String,
     id: IdColumn,
 }
 
 impl Source {
     /// Begins to read `customers`, whose columns are looked at anew: the table may have got another
-    /// one since the last time.
+    /// one since the last time. MySQL tells the columns with each row.
     pub(super) async fn selection<'a>(
         &'a self,
         parameters: &'a Parameters<'a>,
         id: IdColumn,
     ) -> Result<Selection<'a>, SourceError> {
         let mut session = self.database.read(Query::Customers, SELECTION_SECONDS).await?;
+        if self.database.dialect() == Dialect::Mysql {
+            let (columns, list) = (Vec::new(), EVERYTHING.to_owned());
+            return Ok(Selection { session, source: self, parameters, columns, list, id });
+        }
         let sql = self.binder().statement(&self.customers, parameters, None);
         let columns = usable_columns(&mut session, Query::Customers, sql).await?;
-        Ok(Selection { session, source: self, parameters, columns, id })
+        let list = select_list(Query::Customers, &columns)?;
+        Ok(Selection { session, source: self, parameters, columns, list, id })
     }
 
     /// How many rows of `customers` meet `condition`.
@@ -53,13 +60,12 @@ impl Source {
         &self,
         statement: &Statement,
         parameters: &Parameters<'_>,
-        columns: &[Column],
+        list: &str,
         customers: &[CustomerId],
         kind: IdType,
-    ) -> Result<Bound, SourceError> {
+    ) -> Bound {
         let mut binder = self.binder();
         let query = binder.statement(statement, parameters, None);
-        let list = select_list(Query::Rows, columns)?;
         let column = match (self.database.dialect(), kind) {
             (Dialect::Postgres, IdType::Text) => "c.customer_id::text",
             _ => "c.customer_id",
@@ -67,7 +73,7 @@ impl Source {
         let condition = binder.is_one_of(column, customers, kind);
         let limit = ROWS_MAX + 1;
         let sql = format!("select {list} from (\n{query}\n) as c where {condition} limit {limit}");
-        Ok(binder.bound(sql))
+        binder.bound(sql)
     }
 
     pub(super) fn binder(&self) -> Binder {
@@ -102,7 +108,7 @@ impl Selection<'_> {
         after: Option<&CustomerId>,
         limit: u32,
     ) -> Result<(), SourceError> {
-        let bound = self.page_statement(after, limit)?;
+        let bound = self.page_statement(after, limit);
         let mut groups = self.groups(bound).await?;
         let read: u64 = groups.iter().map(|group| group.rows).sum();
         if read > u64::from(limit)
@@ -143,7 +149,7 @@ impl Selection<'_> {
     /// The whole groups that the database calls equal to `id`.
     async fn groups_equal_to(&mut self, id: &CustomerId) -> Result<Vec<Group>, SourceError> {
         let (mut binder, query) = self.begin();
-        let list = select_list(Query::Customers, &self.columns)?;
+        let list = &self.list;
         let term = self.id.term(self.source.database.dialect());
         let usable = self.id.usable(self.source.database.dialect());
         let value = binder.id(id);
@@ -153,22 +159,18 @@ impl Selection<'_> {
     }
 
     /// The statement that reads a page: `limit` rows after `after`, and one more.
-    pub(super) fn page_statement(
-        &self,
-        after: Option<&CustomerId>,
-        limit: u32,
-    ) -> Result<Bound, SourceError> {
+    pub(super) fn page_statement(&self, after: Option<&CustomerId>, limit: u32) -> Bound {
         let (mut binder, query) = self.begin();
         let dialect = self.source.database.dialect();
-        let list = select_list(Query::Customers, &self.columns)?;
+        let list = &self.list;
         let term = self.id.term(dialect);
         let usable = self.id.usable(dialect);
         let after = after.map_or_else(String::new, |id| format!(" and {term} > {}", binder.id(id)));
-        let limit = binder.integer(i64::from(limit) + 1);
+        let limit = u64::from(limit) + 1;
         let sql = format!(
             "select {list} from (\n{query}\n) as c where {usable}{after} order by {term} limit {limit}"
         );
-        Ok(binder.bound(sql))
+        binder.bound(sql)
     }
 
     fn begin(&self) -> (Binder, String) {
@@ -211,6 +213,9 @@ impl Selection<'_> {
         page.add_group(group, key);
     }
 }
+
+/// What the wrapper selects where each row tells its columns.
+pub(super) const EVERYTHING: &str = "c.*";
 
 /// What the wrapper selects, so that each column can be read.
 pub(super) fn select_list(query: Query, columns: &[Column]) -> Result<String, SourceError> {

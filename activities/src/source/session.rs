@@ -16,7 +16,7 @@ pub(super) enum Bind {
     Text(String),
 }
 
-/// A statement with its binds, in order.
+/// A statement with its binds, in order; on MySQL there are none.
 pub(super) struct Bound {
     pub(super) sql: String,
     pub(super) binds: Vec<Bind>,
@@ -93,8 +93,8 @@ impl Session {
                 query.try_map(|row| postgres::number(&row)).fetch_one(&mut **transaction).await
             }
             Transacting::Mysql(transaction) => {
-                let query = mysql::bind(bound);
-                query.try_map(|row| mysql::number(&row)).fetch_one(&mut **transaction).await
+                let row = mysql::query(bound).fetch_one(&mut **transaction).await;
+                row.and_then(|row| mysql::number(&row))
             }
         };
         number.map(|number| u64::try_from(number).unwrap_or(0)).map_err(|error| self.error(&error))
@@ -112,8 +112,8 @@ impl Session {
                 query.try_map(|row| postgres::text(&row)).fetch_optional(&mut **transaction).await
             }
             Transacting::Mysql(transaction) => {
-                let query = mysql::bind(bound);
-                query.try_map(|row| mysql::text(&row)).fetch_optional(&mut **transaction).await
+                let row = mysql::query(bound).fetch_optional(&mut **transaction).await;
+                row.and_then(|row| row.as_ref().map(mysql::text).transpose())
             }
         };
         text.map(Option::flatten).map_err(|error| self.error(&error))
@@ -131,7 +131,7 @@ impl Session {
                 row.map(|row| row.as_ref().is_some_and(postgres::affirms))
             }
             Transacting::Mysql(transaction) => {
-                let row = mysql::bind(bound).fetch_optional(&mut **transaction).await;
+                let row = mysql::query(bound).fetch_optional(&mut **transaction).await;
                 row.map(|row| row.as_ref().is_some_and(mysql::affirms))
             }
         };
@@ -155,7 +155,7 @@ impl Session {
                 drain(rows, |row| postgres::data(&row, columns).map(&mut take)).await
             }
             Transacting::Mysql(transaction) => {
-                let rows = mysql::bind(bound).fetch(&mut **transaction);
+                let rows = mysql::query(bound).fetch(&mut **transaction);
                 drain(rows, |row| mysql::data(&row).map(&mut take)).await
             }
         };
@@ -178,7 +178,7 @@ impl Session {
                 done.map(|done| done.rows_affected())
             }
             Transacting::Mysql(transaction) => {
-                let done = mysql::bind(bound).execute(&mut **transaction).await;
+                let done = mysql::query(bound).execute(&mut **transaction).await;
                 done.map(|done| done.rows_affected())
             }
         };
@@ -245,10 +245,6 @@ async fn describe_mysql(
     transaction: &mut Transaction<'static, MySql>,
     sql: AssertSqlSafe<String>,
 ) -> Result<Vec<Column>, sqlx::Error> {
-    match (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await {
-        Ok(statement) => Ok(statement.columns().iter().map(mysql::column).collect()),
-        // MariaDB does not even prepare what would write; like any such statement it has no columns.
-        Err(error) if error::is_read_only(&error) => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let statement = (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await?;
+    Ok(statement.columns().iter().map(mysql::column).collect())
 }

@@ -10,7 +10,7 @@ pub enum Dialect {
     Sqlite,
     /// PostgreSQL: binds are `$1`, each cast to its type.
     Postgres,
-    /// MySQL and MariaDB: binds are `?`, in the order of the text.
+    /// MySQL and MariaDB: values are literals.
     Mysql,
 }
 

@@ -98,11 +98,6 @@ fn mysql_number(answer: &dyn DatabaseError) -> Option<u16> {
     answer.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
 
-/// Whether MariaDB did not even prepare a statement because it would write.
-pub(in super::super) fn is_read_only(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(mysql_number) == Some(1792)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
