@@ -1,7 +1,9 @@
-//! Both databases behind the little that tests ask of them.
+//! The databases behind the little that tests ask of them.
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _, SqliteConnection};
+use sqlx::{
+    AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, Row as _, SqliteConnection,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ pub(crate) enum Database {
     Sqlite(PathBuf),
     /// A URL.
     Postgres(String),
+    /// A URL of a shop's.
+    Mariadb(String),
 }
 
 impl Database {
@@ -26,6 +30,11 @@ impl Database {
             Self::Postgres(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 let sql = AssertSqlSafe(sql.replace(" @", " digestd."));
+                sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+            }
+            Self::Mariadb(url) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                let sql = AssertSqlSafe(sql.to_owned());
                 sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
             }
         }
@@ -46,12 +55,19 @@ impl Database {
                 let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
                 rows.iter().map(|row| (row.get(0), row.get(1))).collect()
             }
+            Self::Mariadb(url) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                let sql = AssertSqlSafe(sql.to_owned());
+                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
+                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+            }
         }
     }
 
     /// How many rows `from` has, a table with its conditions.
     pub(crate) async fn count(&self, from: &str) -> u64 {
-        let sql = format!("select cast(count(*) as text), '' from {from}");
+        let text = if matches!(self, Self::Mariadb(_)) { "char" } else { "text" };
+        let sql = format!("select cast(count(*) as {text}), '' from {from}");
         self.pairs(&sql).await[0].0.parse().unwrap()
     }
 }
