@@ -13,9 +13,11 @@
 
 mod end_to_end {
     mod acceptance;
+    mod audit;
     mod concurrency;
     mod doubt;
     mod engine_truth;
+    mod histories;
     mod kills;
     mod late;
     mod measure;
@@ -26,5 +28,6 @@ mod end_to_end {
     mod replays;
     mod runs;
     mod thousand;
+    mod upgrade;
     mod world;
 }

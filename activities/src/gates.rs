@@ -18,7 +18,9 @@ use digest_workflows::activities::{
     Standing, WatchInput, declared,
 };
 use digest_workflows::operation::Rules;
+use futures::FutureExt;
 use jiff::SignedDuration;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_sdk::activities::{ActivityContext, ActivityError, activities};
@@ -88,6 +90,9 @@ pub enum GateError {
     /// A statement needs the run's window, which is not recorded.
     #[error("the run has no window recorded; start it with `digestd run`")]
     NoWindow,
+    /// A defect of ours.
+    #[error("the activity panicked, which is a defect of digestd: its worker's log says where")]
+    Panicked,
 }
 
 impl GateError {
@@ -99,13 +104,17 @@ impl GateError {
             Self::Source(_) => "Source",
             Self::OtherCampaign { .. } => "OtherCampaign",
             Self::Calendar(_) | Self::NoWindow => "Calendar",
+            Self::Panicked => "Panicked",
         }
     }
 }
 
-/// The answer for the engine. Every failure carries a type: a bare `?` would lose it.
-fn answered<T>(result: Result<T, GateError>) -> Result<T, ActivityError> {
-    result.map_err(|error| {
+/// The answer for the engine. Every failure carries a type: a bare `?` would lose it. A panic is caught
+/// here, because its message may quote an address or content and would go into the engine.
+async fn answered<T>(gate: impl Future<Output = Result<T, GateError>>) -> Result<T, ActivityError> {
+    // What the gates stand on is databases and sockets, which know what was committed.
+    let result = AssertUnwindSafe(gate).catch_unwind().await;
+    result.unwrap_or(Err(GateError::Panicked)).map_err(|error| {
         tracing::warn!(error = %error, "an activity gave no answer");
         let type_name = error.type_name().to_owned();
         ApplicationFailure::builder(error).type_name(type_name).build().into()
@@ -169,7 +178,7 @@ impl Gates {
         ctx: ActivityContext,
         input: DeliverInput,
     ) -> Result<Progress, ActivityError> {
-        answered(delivery::deliver(&self.parts, &ctx.client(), input).await)
+        answered(delivery::deliver(&self.parts, &ctx.client(), input)).await
     }
 
     #[activity(definition = declared::Reconcile)]
@@ -178,7 +187,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::reconcile(&self.parts, &input).await)
+        answered(reconciliation::reconcile(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Record)]
@@ -187,7 +196,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: RecordInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::record(&self.parts, &input).await)
+        answered(reconciliation::record(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::CleanUp)]
@@ -196,7 +205,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(cleanup::clean_up(&self.parts, &input).await)
+        answered(cleanup::clean_up(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::OpenRun)]
@@ -205,7 +214,7 @@ impl Gates {
         _ctx: ActivityContext,
         start: RunStart,
     ) -> Result<RunPlan, ActivityError> {
-        answered(eligibility::open_run(&self.parts, &start).await)
+        answered(eligibility::open_run(&self.parts, &start)).await
     }
 
     #[activity(definition = declared::Freeze)]
@@ -215,12 +224,12 @@ impl Gates {
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
         let parts = &self.parts;
-        answered(parts.ledger.must_be(&input.ledger).map_err(GateError::from))?;
-        while !answered(eligibility::freeze_page(parts, &input.run).await)? {
+        answered(async { Ok(parts.ledger.must_be(&input.ledger)?) }).await?;
+        while !answered(eligibility::freeze_page(parts, &input.run)).await? {
             ctx.record_heartbeat(()).await?;
         }
-        answered(eligibility::question_selection(parts, &input.run).await)?;
-        answered(eligibility::standing(parts, &input.run).await)
+        answered(eligibility::question_selection(parts, &input.run)).await?;
+        answered(eligibility::standing(parts, &input.run)).await
     }
 
     #[activity(definition = declared::Enqueue)]
@@ -229,7 +238,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: EnqueueInput,
     ) -> Result<Enqueued, ActivityError> {
-        answered(eligibility::enqueue(&self.parts, &input).await)
+        answered(eligibility::enqueue(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Watch)]
@@ -238,7 +247,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::watch(&self.parts, &input).await)
+        answered(eligibility::watch(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Hold)]
@@ -247,7 +256,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::hold(&self.parts, &input).await)
+        answered(eligibility::hold(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Resume)]
@@ -256,6 +265,6 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::resume(&self.parts, &input).await)
+        answered(eligibility::resume(&self.parts, &input)).await
     }
 }

@@ -7,6 +7,7 @@
 //! stores what the core decided, together with the attempt, the dead letter and the audit row.
 
 mod attempts;
+mod audit;
 mod content;
 mod database;
 mod forget;
@@ -23,6 +24,7 @@ mod setup;
 mod sweep;
 
 pub use attempts::{Begun, Token};
+pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use content::{FrozenData, content_hash};
 pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};

@@ -1,6 +1,7 @@
 //! The gates against the real world: eligibility, delivery, cleanup, and the parts they stand on:
 //! the ledger, the source, the message and the providers.
 
+pub mod audit;
 pub mod calendar;
 pub mod cleanup;
 pub mod crash;

@@ -4,6 +4,8 @@
 
 #[path = "ledger/attempts.rs"]
 mod attempts;
+#[path = "ledger/audit.rs"]
+mod audit;
 #[path = "ledger/bench.rs"]
 mod bench;
 #[path = "ledger/content.rs"]

@@ -69,6 +69,22 @@ fn what_is_wrong_with_line_or_file_ends_with_2_and_one_paragraph_on_standard_err
 }
 
 #[test]
+fn completions_know_every_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = text(&digestd(folder.path(), "--help").stdout);
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let commands = list.lines().filter(|line| !line.starts_with("   "));
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"audit") && commands.len() > 15, "{commands:?}");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&digestd(folder.path(), &format!("completions {shell}")).stdout);
+        for command in &commands {
+            assert!(script.contains(command), "{shell} does not complete {command}");
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = command(folder.path(), "completions bash")

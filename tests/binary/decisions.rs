@@ -331,3 +331,19 @@ async fn a_customer_is_forgotten_once() {
     assert!(refused.out.contains("was erased"), "{}", refused.out);
     assert_eq!(shop.operation(3).await.class, Some(FailureClass::Rejected));
 }
+
+#[tokio::test]
+async fn an_audit_says_nothing_about_what_it_could_not_compare() {
+    let shop = Shop::new(2).await;
+    let without_engine = shop.run("audit --period 2026-W42 --json").ends(1);
+    assert!(without_engine.err.contains("no Temporal server answered"), "{}", without_engine.err);
+    assert_eq!(without_engine.out, "");
+    // Exit code 1 would look like a difference.
+    let missing = shop.run("audit --period 2026-W41").ends(2);
+    assert!(missing.err.contains("knows no run of digest in 2026-W41"), "{}", missing.err);
+    let removed = "its records were removed after [retention] records";
+    let sql = format!("update digestd_runs set state = 'closed', reason = '{removed}'");
+    shop.execute(&sql).await;
+    let gone = shop.run("audit --period 2026-W42").ends(1);
+    assert!(gone.err.contains("cannot be audited any more: its records were"), "{}", gone.err);
+}

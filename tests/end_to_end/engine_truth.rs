@@ -1,7 +1,7 @@
 //! Customer workflows that somebody terminates, resets or cancels: the ledger is the truth, the
 //! engine only drives.
 
-use crate::end_to_end::world::{World, counts, exactly, of_mail, until, world};
+use crate::end_to_end::world::{PERIOD, World, counts, exactly, of_mail, until, world};
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use digest_workflows::operation::OperationKey;
 use serde_json::json;
@@ -78,6 +78,52 @@ async fn tampering_in_mid_wait_sends_nothing_twice() {
     }
     counts(&world.closed().await, &[("selected", 3), ("cleaned", 3), ("contradicted", 0)]);
     assert_eq!(server.record().ends_of_data, 3);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_is_ended_before_it_enqueued_is_started_again() {
+    let Some(world) = world("page-ended").customers(3).start().await else { return };
+    let worker = world.worker_that_dies_at("page-enqueued").await;
+    world.start_run().await;
+    worker.killed_by_itself().await;
+    // As if it had come a little earlier: nothing is enqueued, so no sweep would start anything.
+    assert_eq!(world.ledger.execute("update @operations set enqueued_at = null").await, 3);
+    let page = format!("{}-page:{PERIOD}:0", world.campaign);
+    world.terminate(&page).await;
+    let _worker = world.worker().await;
+    counts(&world.closed().await, &[("selected", 3), ("cleaned", 3)]);
+    assert_eq!(world.requests().len(), 3);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_and_a_page_whose_cancellation_is_requested_lose_nobody() {
+    let Some(world) = world("all-requested").customers(3).start().await else { return };
+    world.start_run().await;
+    let run = digest_workflows::run_id(&world.campaign, PERIOD.parse().unwrap());
+    let cancel = async |id: &str| {
+        let workflow = world.client.get_workflow_handle::<UntypedWorkflow>(id.to_owned());
+        workflow.cancel(WorkflowCancelOptions::default()).await
+    };
+    // Before its first task: a hold, although it is not even open yet.
+    cancel(&run).await.unwrap();
+    let worker = world.worker().await;
+    let held = until("a held run", async || {
+        let status = world.digestd("status --json").await;
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).ok()?;
+        (status["state"] == "held" && status["selected"] == 3).then_some(status)
+    })
+    .await;
+    counts(&held, &[("pending", 3), ("sent", 0)]);
+    worker.kill();
+    let worker = world.worker_that_dies_at("page-enqueued").await;
+    let resume = format!("resume --period {PERIOD} --reason meant-another --yes");
+    assert_eq!(world.digestd(&resume).await.code, 0);
+    worker.killed_by_itself().await;
+    cancel(&format!("{}-page:{PERIOD}:0", world.campaign)).await.unwrap();
+    let _worker = world.worker().await;
+    counts(&world.closed().await, &[("selected", 3), ("cleaned", 3)]);
     world.check().await;
 }
 

@@ -15,7 +15,7 @@ const NEXT: &str = "2024-W11";
 
 impl World {
     /// Starts the run of `period` as its schedule would for `tick`.
-    async fn tick(&self, period: &str, tick: Timestamp) {
+    pub(super) async fn tick(&self, period: &str, tick: Timestamp) {
         let period: Period = period.parse().unwrap();
         let start = RunStart { campaign: self.campaign.clone(), period, tick: Some(tick) };
         let (config, _) = self.loaded();
@@ -28,7 +28,7 @@ impl World {
     }
 
     /// Waits until the run of `period` is in `state`; its status then.
-    async fn until_run(&self, period: &str, state: &str) -> Value {
+    pub(super) async fn until_run(&self, period: &str, state: &str) -> Value {
         until(&format!("{period} {state}"), async || {
             let status = self.digestd(&format!("status --period {period} --json")).await;
             let status: Value = serde_json::from_str(&status.stdout).ok()?;
@@ -39,7 +39,7 @@ impl World {
     }
 }
 
-fn tick_of(world: &World, period: &str) -> Timestamp {
+pub(super) fn tick_of(world: &World, period: &str) -> Timestamp {
     let (config, _) = world.loaded();
     config.calendar().unwrap().tick_of(period.parse().unwrap()).unwrap().unwrap()
 }

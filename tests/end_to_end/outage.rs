@@ -11,7 +11,7 @@ use std::time::Duration;
 use url::Url;
 
 /// A world whose ledger is reached through a proxy that can be cut.
-async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
+pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
     let postgres = Postgres::shared("an outage of the ledger").await.unwrap()?;
     let url = postgres.database(name).await.unwrap();
     let direct = Url::parse(&url).unwrap();

@@ -3,13 +3,15 @@
 use crate::end_to_end::world::{until, world};
 use digest_activities::message::FrozenMessage;
 use digest_activities::provider::{Found, Provider, Ready};
+use digest_tests::histories::private;
 use digest_workflows::operation::{Contract, Failure, OperationKey, ProviderRef};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use std::sync::Arc;
+use temporalio_common::protos::temporal::api::history::v1::History;
 
 /// An adapter with a defect: it panics for one key.
-struct PanicsFor(OperationKey, Arc<dyn Provider>);
+pub(super) struct PanicsFor(pub(super) OperationKey, pub(super) Arc<dyn Provider>);
 
 impl Provider for PanicsFor {
     fn provider_ref(&self) -> ProviderRef {
@@ -25,7 +27,8 @@ impl Provider for PanicsFor {
         key: &'a OperationKey,
         message: &'a FrozenMessage,
     ) -> BoxFuture<'a, Result<Box<dyn Ready>, Failure>> {
-        assert_ne!(*key, self.0, "a planted defect");
+        // With a message that must not get anywhere.
+        assert_ne!(*key, self.0, "a planted defect for {}", message.sender);
         self.1.prepare(key, message)
     }
 
@@ -55,6 +58,12 @@ async fn one_operation_that_panics_stops_nobody_else_and_is_seen() {
     let status = world.status().await;
     assert_eq!(status["missing"], serde_json::json!([key.to_string()]), "{status:#}");
     assert_ne!(status["state"], "closed");
+    let (id, run) = {
+        let all = world.workflows("WorkflowType = 'CustomerDigest'").await;
+        all.into_iter().find(|(id, _)| *id == key.to_string()).unwrap()
+    };
+    let events = world.history(&id, &run).await;
+    assert_eq!(private(&History { events }).unwrap(), Vec::<String>::new());
     worker.stop();
     // With the defect mended, it follows.
     let _worker = world.worker().await;

@@ -222,6 +222,28 @@ async fn one_input_that_cannot_be_decoded_stops_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_selection_of_nobody_is_questioned_and_closes_when_it_is_meant() {
+    let Some(world) = world("nobody").customers(0).start().await else { return };
+    let _worker = world.worker().await;
+    world.start_run().await;
+    let asked = until("a question", async || {
+        let status = world.digestd(&format!("status --period {PERIOD} --json")).await;
+        let status: serde_json::Value = serde_json::from_str(&status.stdout).ok()?;
+        (status["state"] == "held").then_some(status)
+    })
+    .await;
+    assert!(asked["held_because"].as_str().unwrap().contains("empty"), "{asked:#}");
+    let run = digest_workflows::run_id(&world.campaign, PERIOD.parse().unwrap());
+    until("a run that says so", async || {
+        world.details(&run).await.filter(|details| details.contains("the selection is empty"))
+    })
+    .await;
+    let resume = format!("resume --period {PERIOD} --reason meant --yes");
+    assert_eq!(world.digestd(&resume).await.code, 0);
+    counts(&world.closed().await, &[("selected", 0), ("missing_count", 0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_selection_that_has_shrunk_is_questioned_whatever_was_resumed_before() {
     let plan = world("shrunk").customers(5).with("message.when_empty", "send");
     let Some(world) = plan.start().await else { return };

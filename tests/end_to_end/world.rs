@@ -12,8 +12,8 @@ mod shop;
 mod within;
 
 pub(crate) use database::Database;
-pub(crate) use engine::{Cost, cost, exactly};
-pub(crate) use inbox::{Inbox, of_mail};
+pub(crate) use engine::{Cost, cost, exactly, failed_tasks};
+pub(crate) use inbox::{Inbox, of_mail, of_sandbox};
 pub(crate) use plan::{Customer, Plan, world};
 pub(crate) use proxy::Proxy;
 
@@ -174,7 +174,7 @@ impl World {
 
     /// How often the provider took each key.
     pub(crate) fn inbox(&self) -> Inbox {
-        self.inbox.as_ref().map_or_else(|| inbox::of_sandbox(&self.log()), |read| read())
+        self.inbox.as_ref().map_or_else(|| of_sandbox(&self.log()), |read| read())
     }
 
     /// Every request that the sandbox saw.
@@ -195,6 +195,20 @@ impl World {
     pub(crate) async fn check(&self) {
         let found = self.violations().await;
         assert!(found.is_empty(), "{found:#?}");
+    }
+
+    /// `digestd audit` of [`PERIOD`], which must find nothing.
+    pub(crate) async fn audit(&self) -> Value {
+        let (code, report) = self.audited("").await;
+        assert_eq!(code, 0, "{report:#}");
+        report
+    }
+
+    /// `digestd audit` of [`PERIOD`] with these arguments: its exit code and its report.
+    pub(crate) async fn audited(&self, arguments: &str) -> (i32, Value) {
+        let said = self.digestd(&format!("audit --period {PERIOD} --json {arguments}")).await;
+        let report = serde_json::from_str(&said.stdout);
+        (said.code, report.unwrap_or_else(|_| panic!("no report: {said:?}")))
     }
 
     /// Its configuration, and the secrets that its processes have, for a part of it in this process.

@@ -2,6 +2,7 @@
 //! ones.
 
 pub mod absent;
+pub mod histories;
 pub mod mail_server;
 pub mod mariadb;
 pub mod postgres;

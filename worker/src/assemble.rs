@@ -8,7 +8,7 @@ use digest_activities::gates::{Campaign, Parts};
 use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
 use digest_activities::provider::Provider;
-use digest_activities::provider::sandbox::{Behaviour, Sandbox};
+use digest_activities::provider::sandbox::{Behaviour, Sandbox, SandboxProvider};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
 use digest_workflows::operation::Period;
@@ -146,8 +146,7 @@ async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
     if let Some(url) = &config.provider.url {
         // A sandbox that somebody else runs.
         let contract = behaviour.contract;
-        let provider =
-            digest_activities::provider::sandbox::SandboxProvider::new(url, None, contract)?;
+        let provider = SandboxProvider::new(url, None, contract)?;
         return Ok(Delivering { provider: Arc::new(provider), sandbox: None });
     }
     let listen = own.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
@@ -155,6 +154,43 @@ async fn sandbox(config: &Config) -> anyhow::Result<Delivering> {
     let log = own.log.map(|log| folder.join(log));
     let sandbox = Sandbox::start(behaviour, listen, log).await?;
     Ok(Delivering { provider: Arc::new(sandbox.provider()), sandbox: Some(sandbox) })
+}
+
+/// The provider as an audit asks it: about messages, sending none. `Err` with the reason, in words,
+/// where it can't be asked.
+///
+/// # Errors
+/// A setting that cannot be used, or a log that cannot be read.
+pub async fn provider_to_ask(
+    config: &Config,
+    secrets: &Secrets,
+) -> anyhow::Result<Result<Delivering, &'static str>> {
+    let delivering =
+        if config.provider.kind == ProviderKind::Sandbox && config.provider.url.is_none() {
+            // It lives in the worker, whose process this is not.
+            let (own, behaviour) = sandbox_table(config)?;
+            match (own.log, own.listen.filter(|listen| listen.port() != 0)) {
+                (Some(log), _) => {
+                    let folder = config.file.parent().map(PathBuf::from).unwrap_or_default();
+                    let sandbox = Sandbox::follow(behaviour, folder.join(log)).await?;
+                    Delivering { provider: Arc::new(sandbox.provider()), sandbox: Some(sandbox) }
+                }
+                (None, Some(listen)) => {
+                    let url = format!("http://{listen}");
+                    let provider = SandboxProvider::new(&url, None, behaviour.contract)?;
+                    Delivering { provider: Arc::new(provider), sandbox: None }
+                }
+                (None, None) => {
+                    return Ok(Err("its sandbox lives in the worker and keeps no [sandbox] log"));
+                }
+            }
+        } else {
+            provider(config, secrets).await?
+        };
+    if delivering.provider.contract().lookup.is_offered() {
+        return Ok(Ok(delivering));
+    }
+    Ok(Err("its contract has no look-up by key"))
 }
 
 /// The provider as `digestd check` asks it; `None` for a sandbox that lives inside the worker, where

@@ -54,6 +54,7 @@ pub enum Command {
     Run(operate::RunArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
+    Audit(read::AuditArgs),
     Hold(decide::HoldArgs),
     Resume(decide::ResumeArgs),
     Cancel(decide::CancelArgs),

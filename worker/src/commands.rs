@@ -1,5 +1,6 @@
 //! The commands: one file each.
 
+mod audit;
 mod check;
 mod cleanup;
 mod completions;
@@ -45,6 +46,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Run(args) => run::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,
+        Command::Audit(args) => audit::run(config()?, args).await,
         Command::Hold(args) => hold::hold(config()?, args).await,
         Command::Resume(args) => hold::resume(config()?, args).await,
         Command::Cancel(args) => hold::cancel(config()?, args).await,
@@ -77,7 +79,7 @@ async fn must_exist(
 }
 
 /// A command line to copy, on the configuration in use.
-fn invocation(config: &Config, rest: &str) -> String {
+pub(crate) fn invocation(config: &Config, rest: &str) -> String {
     let file = config.file.display().to_string();
     if file == "digestd.toml" {
         return format!("digestd {rest}");

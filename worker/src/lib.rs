@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod assemble;
+pub mod audit;
 pub mod check;
 pub mod cli;
 pub mod commands;
@@ -19,3 +20,4 @@ pub mod sweep;
 pub mod table;
 pub mod tell;
 pub mod wake;
+pub mod workflows;

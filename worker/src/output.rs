@@ -50,6 +50,18 @@ pub fn log_to_file(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Has a panic logged instead of printed. Of its message only what the code itself says is told: a
+/// formatted one may quote an address or content.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let words = panic.payload().downcast_ref::<&'static str>();
+        let words =
+            words.unwrap_or(&"its message is not shown, because it may quote what is private");
+        tracing::error!(place, "a defect of digestd: it panicked: {words}");
+    }));
+}
+
 fn log_to<W>(writer: W, colours: bool)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -64,6 +76,7 @@ where
     } else {
         let _ = log.with_ansi(colours).with_target(false).try_init();
     }
+    log_panics();
 }
 
 /// Prints why a command failed, with its causes, on standard error.
@@ -99,6 +112,22 @@ pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
 mod tests {
     use super::*;
     use anyhow::Context;
+    use std::io::Read;
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_panic_is_logged_by_its_place_and_quotes_nothing() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        log_to_file(file.path()).unwrap();
+        let address = String::from("ann@shop.example");
+        assert!(catch_unwind(|| panic!("no mail for {address}")).is_err());
+        assert!(catch_unwind(|| panic!("out of order")).is_err());
+        drop(std::panic::take_hook());
+        let mut log = String::new();
+        File::open(file.path()).unwrap().read_to_string(&mut log).unwrap();
+        assert!(!log.contains("ann@"), "{log}");
+        assert!(log.contains("out of order") && log.matches("output.rs:").count() == 2, "{log}");
+    }
 
     #[test]
     fn an_error_is_one_paragraph_with_each_cause_once() {

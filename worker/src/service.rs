@@ -7,14 +7,11 @@ use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
+use crate::workflows;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
-use digest_workflows::customer::CustomerDigest;
-use digest_workflows::page::DigestPage;
-use digest_workflows::run::DigestRun;
-use digest_workflows::weekly::WeeklyDigest;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,19 +153,12 @@ impl Service {
             .local_activity_task_slot_supplier(FixedSizeSlotSupplier::new(concurrency))
             .nexus_task_slot_supplier(FixedSizeSlotSupplier::new(1))
             .build();
-        let options = WorkerOptions::new(self.config.engine.task_queue.clone())
+        let mut options = WorkerOptions::new(self.config.engine.task_queue.clone())
             .tuner(tuner)
             .graceful_shutdown_period(grace)
-            .register_workflow::<WeeklyDigest>()
-            .map_err(text)?
-            .register_workflow::<DigestRun>()
-            .map_err(text)?
-            .register_workflow::<DigestPage>()
-            .map_err(text)?
-            .register_workflow::<CustomerDigest>()
-            .map_err(text)?
             .register_activities(Gates::new(Arc::clone(&self.parts)))
             .build();
+        workflows::register(&mut options).map_err(text)?;
         Worker::new(runtime, self.client.clone(), options)
             .map_err(|error| anyhow!("the worker did not start: {error}"))
     }

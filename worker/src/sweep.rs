@@ -28,7 +28,7 @@ const EVERY: Duration = Duration::from_mins(1);
 /// How often it looks whether a run was resumed.
 const GLANCE: Duration = Duration::from_secs(2);
 /// An operation that was enqueued just now has its start still under way.
-const GRACE: SignedDuration = SignedDuration::from_secs(30);
+pub(crate) const GRACE: SignedDuration = SignedDuration::from_secs(30);
 /// How many operations are looked at in one query.
 const BATCH: u32 = 500;
 

@@ -3,8 +3,9 @@
 //! Read it in this order: [`key`] and [`period`] name the operation, [`class`] says why an attempt
 //! failed, [`policy`] how long to wait, [`contract`] what a provider can promise, [`state`] where an
 //! operation stands, [`begin`] when an attempt may begin, [`replay`] when a dead letter may, [`event`]
-//! what can happen, and [`step`] what comes next. The ledger applies every transition with this code inside one transaction,
-//! and the workflow asks the same code for the next step, so there is no second copy of a rule.
+//! what can happen, [`step`] what comes next, and [`sound`] what is true of every operation. The
+//! ledger applies every transition with this code inside one transaction, and the workflow asks the
+//! same code for the next step, so there is no second copy of a rule.
 
 pub mod begin;
 pub mod class;
@@ -14,6 +15,7 @@ pub mod key;
 pub mod period;
 pub mod policy;
 pub mod replay;
+pub mod sound;
 pub mod state;
 pub mod step;
 mod transition;

@@ -14,8 +14,8 @@ use std::time::Duration;
 use temporalio_macros::{workflow, workflow_methods};
 use temporalio_workflow::{
     ChildWorkflowOptions, ChildWorkflowStartError, LocalActivityOptions, ParentClosePolicy,
-    RetryPolicy, StartChildWorkflowExecutionFailedCause, WorkflowContext, WorkflowIdReusePolicy,
-    WorkflowResult,
+    RetryPolicy, StartChildWorkflowExecutionFailedCause, WorkflowCancellationToken,
+    WorkflowContext, WorkflowIdReusePolicy, WorkflowResult,
 };
 
 /// What a page is started with: the operations after position `after` up to `until`.
@@ -92,6 +92,7 @@ async fn start_all(
                 .workflow_id(key.to_string())
                 .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicateFailedOnly)
                 .parent_close_policy(ParentClosePolicy::Abandon)
+                .cancellation_token(WorkflowCancellationToken::new())
                 .search_attributes(attributes::of_operation(&key))
                 .build();
             let (ledger, rules) = (plan.ledger.clone(), plan.rules.clone());
@@ -111,13 +112,15 @@ async fn start_all(
     }
 }
 
-/// A local activity of a run or a page: repeated by the engine until the ledger answers.
+/// A local activity of a run or a page: repeated by the engine until the ledger answers, and not
+/// stopped by a requested cancellation.
 pub(crate) fn patient(summary: &str) -> LocalActivityOptions {
     LocalActivityOptions::builder()
         .start_to_close_timeout(Duration::from_mins(1))
         // A year: an outage of the ledger is waited for, however long it is.
         .schedule_to_close_timeout(Duration::from_hours(365 * 24))
         .timer_backoff_threshold(Duration::from_secs(5))
+        .cancellation_token(WorkflowCancellationToken::new())
         .retry_policy(
             RetryPolicy::builder()
                 .initial_interval(Duration::from_secs(1))

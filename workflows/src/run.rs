@@ -231,35 +231,37 @@ async fn dispatch(
             let until = until.min(after + page);
             start_page(ctx, start, plan, after, until)
         });
-        for outcome in temporalio_workflow::workflows::join_all(starts).await {
-            outcome?;
+        let done = temporalio_workflow::workflows::join_all(starts).await;
+        if done.into_iter().all(|done| done) {
+            ctx.state_mut(|s| s.input.cursor = until);
+        } else {
+            doing(ctx, "enqueueing again soon: a page was ended before it was done");
+            wait(ctx, WATCH, "a page that was ended before it was done").await;
         }
-        ctx.state_mut(|s| s.input.cursor = until);
     }
 }
 
+/// Starts a page and waits for its end; returns whether it did its work. One that did not is harmless
+/// to start again, and so is one that runs already (an earlier run's, before a reset).
 async fn start_page(
     ctx: &WorkflowContext<DigestRun>,
     start: &RunStart,
     plan: &RunPlan,
     after: u64,
     until: u64,
-) -> WorkflowResult<()> {
+) -> bool {
     let input = PageInput { run: start.clone(), plan: plan.clone(), after, until };
     let options = ChildWorkflowOptions::builder()
         .workflow_id(format!("{}-page:{}:{}", start.campaign, start.period, after))
-        // The run may come again after a reset; its pages are harmless to repeat.
         .id_reuse_policy(WorkflowIdReusePolicy::AllowDuplicate)
         .parent_close_policy(ParentClosePolicy::Abandon)
         .cancellation_token(WorkflowCancellationToken::new())
         .search_attributes(attributes::of_run(&start.campaign, start.period))
         .build();
-    // A page that is already running (an earlier run's, before a reset) does the same work, and the
-    // sweep starts whatever a failed page has left.
-    if let Ok(page) = ctx.start_child_workflow(DigestPage::run, input, options).await {
-        let _ = page.result().await;
+    match ctx.start_child_workflow(DigestPage::run, input, options).await {
+        Ok(page) => page.result().await.is_ok(),
+        Err(_) => false,
     }
-    Ok(())
 }
 
 /// Watches until every operation is at rest and the ledger has closed the run.
@@ -304,17 +306,17 @@ async fn look(
         match wish {
             Wish::Hold { by, reason } => {
                 let asked = WatchInput { by, reason, ..input.clone() };
-                ctx.execute_local_activity(Gates::hold, asked, detached("hold")).await?;
+                ctx.execute_local_activity(Gates::hold, asked, patient("hold")).await?;
             }
             Wish::Resume { by, reason } => {
                 let asked = WatchInput { by, reason, ..input.clone() };
-                ctx.execute_local_activity(Gates::resume, asked, detached("resume")).await?;
+                ctx.execute_local_activity(Gates::resume, asked, patient("resume")).await?;
             }
         }
     }
     ctx.state_mut(|s| s.poked = false);
     input.noted = ctx.state(|s| s.input.counter);
-    let standing = ctx.execute_local_activity(Gates::watch, input, detached("watch")).await?;
+    let standing = ctx.execute_local_activity(Gates::watch, input, patient("watch")).await?;
     ctx.state_mut(|s| {
         // A ledger that shows less than before was restored from a backup; the gate holds the run.
         s.input.counter = s.input.counter.max(standing.counter);
@@ -322,12 +324,6 @@ async fn look(
     });
     show(ctx);
     Ok(standing)
-}
-
-fn detached(summary: &str) -> temporalio_workflow::LocalActivityOptions {
-    let mut options = patient(summary);
-    options.cancellation_token = Some(WorkflowCancellationToken::new());
-    options
 }
 
 fn asked(start: &RunStart, ledger: &LedgerRef) -> WatchInput {

@@ -304,6 +304,10 @@ impl Ledger {
         if !matches!(run.state, RunState::Frozen | RunState::Dispatching) {
             return Ok(false);
         }
+        // Nobody to send to: the hold asks whether that is meant, and closing would hide the question.
+        if run.selected == 0 && run.held_since.is_some() && run.cancelled_at.is_none() {
+            return Ok(false);
+        }
         let open = tx
             .row(
                 "select key from @operations where campaign = $1 and period = $2 \

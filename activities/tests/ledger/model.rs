@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, CAMPAIGN, NOTHING, Place, REPLAYS, TEST, on_both};
 use super::transitions::check;
+use digest_activities::audit::{Kind, books};
 use digest_activities::ledger::BeginAnswer;
 use digest_workflows::operation::{
     Contract, Event, Failure, FailureClass, Finding, Moment, Operation, OperationKey, Outcome,
@@ -121,7 +122,17 @@ async fn case(bench: &mut Bench, acts: Vec<Act>) {
         step(bench, &key, &mut model, act.clone()).await;
         let stored = check(&mut bench.raw, &key).await;
         assert_eq!(stored, model, "after {act:?}");
+        audit(bench, &key, &act).await;
     }
+}
+
+/// The audit finds nothing in what the ledger has written, whatever happened.
+async fn audit(bench: &Bench, key: &OperationKey, act: &Act) {
+    let read = bench.ledger.audit_entry(&key.to_string()).await.unwrap();
+    let (entry, run, now) = read.unwrap();
+    let mut found = books::differences(&entry, &run, &rules(), now);
+    found.retain(|one| one.kind != Kind::Contradicted);
+    assert!(found.is_empty(), "after {act:?}: {found:#?}\n{entry:#?}");
 }
 
 async fn step(bench: &Bench, key: &OperationKey, model: &mut Operation, act: Act) {

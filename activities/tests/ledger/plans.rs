@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 10] = [
+const HOT: [(&str, &str); 12] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -49,6 +49,16 @@ const HOT: [(&str, &str); 10] = [
         "select event from @decisions where campaign = 'digest' and period = '2026-W42' \
          and id > 5 order by id desc limit 50",
         "decisions_run",
+    ),
+    (
+        "select key, number from @attempts where key > 'digest:2026-W42:c' \
+         and key <= 'digest:2026-W42:c-00100' order by key, number",
+        "attempts_",
+    ),
+    (
+        "select key, event from @decisions where key > 'digest:2026-W42:c' \
+         and key <= 'digest:2026-W42:c-00100' order by key, id",
+        "decisions_key",
     ),
 ];
 

@@ -14,7 +14,9 @@ use temporalio_client::{
     WorkflowTerminateOptions,
 };
 use temporalio_common::protos::temporal::api::common::v1::{Payload, Payloads, WorkflowExecution};
+use temporalio_common::protos::temporal::api::enums::v1::WorkflowTaskFailedCause;
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
+use temporalio_common::protos::temporal::api::history::v1::history_event::Attributes;
 use temporalio_common::protos::temporal::api::query::v1::WorkflowQuery;
 use temporalio_common::protos::temporal::api::workflowservice::v1::{
     GetWorkflowExecutionHistoryRequest, QueryWorkflowRequest, SignalWorkflowExecutionRequest,
@@ -46,6 +48,19 @@ pub(crate) async fn cost(client: &Client, id: &str) -> Cost {
     let described = workflow.describe(WorkflowDescribeOptions::default()).await.unwrap();
     let info = described.into_raw().workflow_execution_info.unwrap();
     Cost { events: info.history_length, transitions: info.state_transition_count }
+}
+
+/// Why the workflow tasks of a history failed, in which no worker could go on. One whose result came
+/// too late, because a signal was faster, is only asked for again.
+pub(crate) fn failed_tasks(history: &[HistoryEvent]) -> Vec<String> {
+    let failures = history.iter().filter_map(|event| match event.attributes.as_ref()? {
+        Attributes::WorkflowTaskFailedEventAttributes(failed) => Some(failed),
+        _ => None,
+    });
+    failures
+        .filter(|failed| failed.cause() != WorkflowTaskFailedCause::UnhandledCommand)
+        .map(|failed| format!("{:?}: {:?}", failed.cause(), failed.failure))
+        .collect()
 }
 
 impl World {

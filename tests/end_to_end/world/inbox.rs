@@ -41,7 +41,7 @@ pub(crate) fn violations(operations: &BTreeMap<String, String>, inbox: &Inbox) -
 }
 
 /// By the sandbox's log, whose last line may be half written.
-pub(super) fn of_sandbox(log: &Path) -> Inbox {
+pub(crate) fn of_sandbox(log: &Path) -> Inbox {
     let mut inbox = Inbox::new();
     for line in lines(log, "acceptance") {
         *inbox.entry(line["key"].as_str().unwrap().to_owned()).or_default() += 1;

@@ -94,6 +94,23 @@ pub struct ListArgs {
     pub json: bool,
 }
 
+/// Compare selection, ledger, engine and provider key by key; name every difference
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It changes nothing, and may run while the run does. Exit code 1 means that something differs.\n\nExample:\n  digestd audit --period 2026-W42\n  digestd audit --period 2026-W42 --no-provider --json"
+)]
+pub struct AuditArgs {
+    /// The ISO week, such as 2026-W42
+    #[arg(long, value_name = "P")]
+    pub period: Period,
+    /// Do not ask the provider
+    #[arg(long)]
+    pub no_provider: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Show the rules in force for failures and for unknown deliveries
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  digestd policy --json")]

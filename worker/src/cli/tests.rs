@@ -72,6 +72,8 @@ fn a_wrong_command_line_is_refused_with_the_reason() {
         ("digestd hold --period 2026-W42 --reason ann@shop.example", "contains '@'"),
         ("digestd hold --period 2026-W42 --reason \" \"", "--reason"),
         ("digestd replay --period 2026-W42 --reason x", "--key"),
+        ("digestd audit", "--period"),
+        ("digestd audit --period 2025-W53", "there is no week 53 in 2025"),
         ("digestd show", "Usage"),
         ("digestd show digest:2026-W42:a --customer a", "cannot be used"),
         ("digestd demo --json", "--exit"),

@@ -1,15 +1,18 @@
 //! The state of one operation: everything that decides what may happen next.
 //!
 //! ```text
-//! selected -> sending | suppressed | dead
+//! selected -> sending | retrying | suppressed | dead    retrying: refused before its intent
 //! sending  -> sent | retrying | unknown | suppressed | dead
 //! retrying -> sending | suppressed | dead
 //! unknown  -> sent | retrying | suppressed | dead    only on evidence for every attempt handed over
 //! unknown  -> expired                                given up without an answer
 //! sent     -> cleaned
 //! dead     -> sending                                bounded, audited replay only
+//! selected, retrying -> sent                         only on evidence that was not expected any more
 //! any of selected, sending, retrying, dead -> unknown  only after a restore from a backup
 //! ```
+//!
+//! [`State::may_become`] has it as a function.
 
 use super::class::FailureClass;
 use super::contract::{Contract, ProviderRef};

@@ -539,6 +539,18 @@ fn a_cancelled_run_repeats_no_doubt() {
     assert_eq!(bench.op.state, State::Suppressed);
 }
 
+#[test]
+fn what_was_given_up_stays_given_up_whatever_comes_late() {
+    let mut bench = Bench::unknown(Contract::NONE);
+    bench.judged(Verdict::Abandon, 1, 10);
+    bench.apply(Event::Overdue { attempt: 1, random: 0.0 }, 11);
+    assert_eq!(bench.op.state, State::Expired);
+    let change = bench.refused(1, FailureClass::Transport, 20);
+    assert_eq!((bench.op.state, change.settled.len()), (State::Expired, 1));
+    assert_eq!(bench.op.next(&bench.rules, at(21)), Step::Done);
+    assert_eq!(bench.begin(Contract::NONE, 21), Err(CannotBegin::Settled));
+}
+
 /// What a hostile world may do next.
 #[derive(Clone, Debug)]
 enum Act {

@@ -116,6 +116,10 @@ impl Turn<'_> {
         }
         self.op.doubts.retain(|doubt| doubt.number != attempt);
         self.settled.push((attempt, Outcome::NotSent(failure.clone())));
+        if self.op.state == State::Expired {
+            // It was given up for good; what became of the attempt is only kept.
+            return None;
+        }
         self.refused(failure, random);
         None
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// What the sandbox remembers.
@@ -21,6 +21,8 @@ pub(super) struct Journal {
     witness: Witness,
     keys: HashMap<String, KeyState>,
     file: Option<File>,
+    /// A file that another sandbox writes to, and how much of it is remembered.
+    followed: Option<(PathBuf, u64)>,
     /// Closed by [`Journal::close`] or by a failed write, after which the file's end is unknown.
     closed: bool,
 }
@@ -91,8 +93,7 @@ impl Journal {
     /// A journal that remembers what `log` holds, or an empty one in memory. The file is created
     /// where it is absent; a last line that was cut off was never answered and is removed.
     pub(super) fn open(log: Option<&Path>) -> Result<Self, JournalError> {
-        let mut journal =
-            Self { witness: Witness::default(), keys: HashMap::new(), file: None, closed: false };
+        let mut journal = Self::empty();
         let Some(path) = log else { return Ok(journal) };
         let failed = |error| JournalError::Io { path: path.to_owned(), error };
         let mut file =
@@ -103,19 +104,61 @@ impl Journal {
         })?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
-        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        for (index, line) in text[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
-            let line = serde_json::from_slice(line).map_err(|error| JournalError::Corrupt {
-                path: path.to_owned(),
-                line: index + 1,
-                error,
-            })?;
-            journal.remember(line);
-        }
+        let whole = journal.read(path, &text)?;
         file.set_len(u64::try_from(whole).unwrap_or(u64::MAX)).map_err(failed)?;
         file.sync_all().map_err(failed)?;
         journal.file = Some(file);
         Ok(journal)
+    }
+
+    /// A journal that accepts nothing and remembers what another sandbox has written to `log` and
+    /// goes on writing; it never writes to it. A file that is absent holds nothing yet.
+    pub(super) fn follow(log: &Path) -> Result<Self, JournalError> {
+        let mut journal =
+            Self { followed: Some((log.to_owned(), 0)), closed: true, ..Self::empty() };
+        journal.catch_up()?;
+        Ok(journal)
+    }
+
+    /// Remembers what was written to the followed file since.
+    pub(super) fn catch_up(&mut self) -> Result<(), JournalError> {
+        let Some((path, from)) = self.followed.clone() else { return Ok(()) };
+        let failed = |error| JournalError::Io { path: path.clone(), error };
+        let mut file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            file => file.map_err(failed)?,
+        };
+        let mut text = Vec::new();
+        file.seek(SeekFrom::Start(from)).map_err(failed)?;
+        file.read_to_end(&mut text).map_err(failed)?;
+        let read = self.read(&path, &text)?;
+        self.followed = Some((path, from + read as u64));
+        Ok(())
+    }
+
+    fn empty() -> Self {
+        Self {
+            witness: Witness::default(),
+            keys: HashMap::new(),
+            file: None,
+            followed: None,
+            closed: false,
+        }
+    }
+
+    /// Remembers the whole lines of `text`; how many bytes those have.
+    fn read(&mut self, path: &Path, text: &[u8]) -> Result<usize, JournalError> {
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        let before = self.witness.requests.len() + self.witness.acceptances.len();
+        for (index, line) in text[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let line = serde_json::from_slice(line).map_err(|error| JournalError::Corrupt {
+                path: path.to_owned(),
+                line: before + index + 1,
+                error,
+            })?;
+            self.remember(line);
+        }
+        Ok(whole)
     }
 
     /// Everything so far.
@@ -332,6 +375,29 @@ mod tests {
         assert_eq!(journal.finish(Replay::None, KEY, "a", None, now()), Err(Closed));
         assert_eq!(journal.request(KEY, now(), |_| None), Err(Closed));
         assert_eq!(journal.accepted(KEY).len(), 1);
+    }
+
+    #[test]
+    fn a_follower_sees_what_is_written_later_and_writes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let mut follower = Journal::follow(&path).unwrap();
+        let mut journal = Journal::open(Some(&path)).unwrap();
+        for (customer, count) in [("a", 1), ("b", 2)] {
+            let key = format!("digest:2026-W42:{customer}");
+            assert!(follower.accepted(&key).is_empty());
+            journal.finish(Replay::None, &key, "a", None, now()).unwrap();
+            follower.catch_up().unwrap();
+            assert_eq!(follower.accepted(&key).len(), 1);
+            assert_eq!(follower.witness().acceptances.len(), count);
+        }
+        assert_eq!(follower.finish(Replay::None, KEY, "a", None, now()), Err(Closed));
+        let before = std::fs::read(&path).unwrap();
+        // Half a line is not there yet.
+        std::fs::write(&path, [&before[..], b"{\"event\":"].concat()).unwrap();
+        follower.catch_up().unwrap();
+        assert_eq!(follower.witness().acceptances.len(), 2);
+        assert_eq!(std::fs::read(&path).unwrap().len(), before.len() + 9);
     }
 
     #[test]

@@ -85,7 +85,29 @@ impl Sandbox {
         if !listen.ip().is_loopback() {
             return Err(SandboxError::NotLoopback(listen));
         }
-        let journal = Mutex::new(Journal::open(log.as_deref())?);
+        let journal = Journal::open(log.as_deref())?;
+        Self::listen(behaviour, listen, log, journal).await
+    }
+
+    /// Starts a sandbox on any port of loopback that answers look-ups from the `log` that another
+    /// sandbox writes to, perhaps at this moment. It accepts no message and writes nothing.
+    ///
+    /// # Errors
+    /// [`SandboxError`], which says what to change.
+    pub async fn follow(behaviour: Behaviour, log: PathBuf) -> Result<Self, SandboxError> {
+        behaviour.validate()?;
+        let journal = Journal::follow(&log)?;
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::listen(behaviour, any, Some(log), journal).await
+    }
+
+    async fn listen(
+        behaviour: Behaviour,
+        listen: SocketAddr,
+        log: Option<PathBuf>,
+        journal: Journal,
+    ) -> Result<Self, SandboxError> {
+        let journal = Mutex::new(journal);
         let failed = |error| SandboxError::Listen { address: listen, error };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -309,6 +331,10 @@ async fn look_up(State(shared): State<Arc<Shared>>, Query(query): Query<ByKey>) 
     let ByKey { key } = query;
     let found = shared
         .with_journal(move |journal, behaviour| {
+            journal.catch_up().map_err(|error| {
+                tracing::error!(%error, "the log that is followed cannot be read");
+                Closed
+            })?;
             let visible_until = Timestamp::now().saturating_sub(behaviour.lookup_lag);
             // The oldest is visible first.
             let oldest = journal.accepted(&key).first().map(|one| (one.at, one.id.clone()));

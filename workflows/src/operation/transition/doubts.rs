@@ -15,6 +15,9 @@ impl Turn<'_> {
         if self.op.doubt(attempt).is_none() {
             return Some(Note::AlreadyRecorded);
         }
+        if self.op.state == State::Expired {
+            return Some(Note::DoesNotApply);
+        }
         let first = self.op.state != State::Unknown;
         if !first && self.op.retry_at.is_some() {
             return Some(Note::AlreadyRecorded);
