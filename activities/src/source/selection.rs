@@ -187,13 +187,13 @@ impl Selection<'_> {
         let mut unreadable = false;
         self.session
             .each(bound, &self.columns, |data: Data| match CustomerId::of_row(&data, kind) {
-                Some(id) => match places.get(&id) {
-                    Some(place) => groups[*place].add(&data),
-                    None => {
-                        places.insert(id.clone(), groups.len());
-                        groups.push(Group::new(id, data));
+                Some(id) => {
+                    let place = *places.entry(id.clone()).or_insert(groups.len());
+                    match groups.get_mut(place) {
+                        Some(group) => group.add(&data),
+                        None => groups.push(Group::new(id, data)),
                     }
-                },
+                }
                 None => unreadable = true,
             })
             .await?;

@@ -262,6 +262,29 @@ async fn a_zero_of_any_type_is_no_consent() {
     }
 }
 
+/// The two cures that the documentation names.
+#[tokio::test]
+async fn consent_can_tell_equal_ids_apart_and_binary_ids_can_be_texts() {
+    let Some(behaviour) = Behaviour::mariadb("cures").await else { return };
+    let insert = "insert into customers values ('a', 'a', 'Ann', true), ('A', 'a', 'Ann', false)";
+    let url = behaviour.database(&[&table("varchar(40), key (id)"), insert]).await;
+    let still_wanted = format!("{STILL_WANTED} and binary id = :customer_id");
+    let asked = Queries { still_wanted, ..queries(CUSTOMERS) };
+    let source = Source::connect(&url, asked).await.unwrap();
+    assert_eq!(source.still_wanted(&parameters(), &key("a")).await, Ok(true));
+    assert_eq!(source.still_wanted(&parameters(), &key("A")).await, Ok(false));
+
+    let id = "00ff5c27000000000000000000000001";
+    let insert = format!("insert into customers values (x'{id}', 'a', 'Ann', true)");
+    let url = behaviour.database(&[&table("binary(16) primary key"), &insert]).await;
+    let customers = "select lower(hex(id)) as customer_id, email as address from customers";
+    let still_wanted = "select 1 from customers where id = unhex(:customer_id) and wants";
+    let asked = Queries { still_wanted: still_wanted.to_owned(), ..queries(customers) };
+    let source = Source::connect(&url, asked).await.unwrap();
+    assert_eq!(page_through(&source, 10).await.ids, [id]);
+    assert_eq!(source.still_wanted(&parameters(), &key(id)).await, Ok(true));
+}
+
 #[tokio::test]
 async fn a_missing_grant_and_a_wrong_password_show_in_the_check() {
     let Some(behaviour) = Behaviour::mariadb("grants").await else { return };

@@ -45,22 +45,25 @@ pub(super) fn judge(answer: &dyn DatabaseError) -> Judgement {
 
 /// By number, since most have the SQLSTATE HY000 (MySQL's error message reference; MariaDB's error
 /// codes, which are the same below 1900).
+#[expect(clippy::match_same_arms, reason = "each line of numbers has a cause of its own")]
 fn judge_mysql(number: u16, state: &str) -> Judgement {
-    match (number, state.get(..2).unwrap_or_default()) {
+    let class = state.get(..2).unwrap_or_default();
+    match number {
         // Our own max_statement_time (MariaDB) and max_execution_time (MySQL).
-        (1969 | 3024, _) => Judgement::OutOfTime,
+        1969 | 3024 => Judgement::OutOfTime,
         // A value that does not fit its column or function.
-        (1366 | 1411 | 1525, _) | (_, "22") => Judgement::Value,
+        1366 | 1411 | 1525 => Judgement::Value,
         // Resources: disk, memory, connections, threads.
-        (1021 | 1037 | 1038 | 1040 | 1041 | 1135 | 1203 | 1226, _)
+        1021 | 1037 | 1038 | 1040 | 1041 | 1135 | 1203 | 1226 => Judgement::Temporary,
         // Shutdown, a killed statement or connection, one that was idle for too long.
-        | (1053 | 1077..=1079 | 1184 | 1317 | 1927 | 4031, _)
+        1053 | 1077..=1079 | 1184 | 1317 | 1927 | 4031 => Judgement::Temporary,
         // Locks, deadlocks, changed rows or tables, a commit that failed.
-        | (1020 | 1180 | 1205 | 1206 | 1213 | 1412 | 1615, _)
-        // A primary that is becoming a replica, and a cluster's node that is not ready.
-        | (1290 | 1836, _)
-        // Connection (with a cluster's 1047), rollback.
-        | (_, "08" | "40") => Judgement::Temporary,
+        1020 | 1180 | 1205 | 1206 | 1213 | 1412 | 1615 => Judgement::Temporary,
+        // A primary that is becoming a replica.
+        1290 | 1836 => Judgement::Temporary,
+        _ if class == "22" => Judgement::Value,
+        // Connection (with a cluster's node that is not ready, 1047), rollback.
+        _ if class == "08" || class == "40" => Judgement::Temporary,
         _ => Judgement::Permanent,
     }
 }
