@@ -13,9 +13,12 @@
 
 mod end_to_end {
     mod acceptance;
+    mod ambiguous;
     mod audit;
     mod concurrency;
+    mod crash_points;
     mod doubt;
+    mod drain;
     mod engine_truth;
     mod histories;
     mod kills;
@@ -23,11 +26,21 @@ mod end_to_end {
     mod measure;
     mod outage;
     mod panics;
+    mod payloads;
+    mod poison;
     mod privacy;
+    mod provider;
     mod red_control;
     mod replays;
+    mod rerun;
+    mod restore;
     mod runs;
+    mod same_bytes;
+    mod signals;
+    mod starts;
     mod thousand;
+    mod twice;
     mod upgrade;
+    mod webhooks;
     mod world;
 }

@@ -1,5 +1,6 @@
 //! The third gate: removes the rows of exactly one operation, after its delivery is confirmed.
 
+use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::Actor;
 use crate::reconciliation::progress;
@@ -25,7 +26,7 @@ pub async fn clean_up(parts: &Parts, input: &OperationInput) -> Result<Progress,
     }
     let parameters = parts.parameters(&answer.run)?;
     let outcome = parts.source.cleanup(&parameters, &input.key).await;
-    crate::crash::point("cleanup-done");
+    crash::point("cleanup-done");
     let event = match &outcome {
         Ok(_) => Event::CleanedUp,
         Err(_) => Event::CleanupFailed { random: input.random },

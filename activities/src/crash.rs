@@ -1,7 +1,12 @@
 //! Crash points: named places where a test lets the process end as by SIGKILL.
 //!
 //! Always compiled, so that what is tested is what runs. Armed only by the environment variable
-//! `DIGESTD_CRASH_AT` (`point` or `point:n` for the n-th passage), and announced loudly at start.
+//! `DIGESTD_CRASH_AT` (`point` or `point:n` for the n-th passage), and announced loudly at start by
+//! every command. Unarmed, a point is one look at a value that never changes.
+
+mod connection;
+
+pub(crate) use connection::Interrupted;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,14 +14,35 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The variable that arms one crash point.
 pub const VARIABLE: &str = "DIGESTD_CRASH_AT";
 
-/// Every crash point, in the order in which an operation passes them.
-pub const POINTS: [&str; 6] = [
-    "before-intent",
-    "intent-recorded",
-    "accepted",
-    "outcome-recorded",
-    "cleanup-done",
+/// Every crash point, in the order in which a deployment, a run and an operation pass them.
+pub const POINTS: [&str; 23] = [
+    // `digestd setup`: before and after the migrations, each of which is a transaction of its own.
+    "migrating",
+    // The run: opened, frozen page by page, dispatched page by page, and continued as new.
+    "run-unrecorded",
+    "run-recorded",
+    "page-frozen",
+    "selection-frozen",
+    "task-open",
     "page-enqueued",
+    "continuing",
+    "continued",
+    // One operation: intent, hand-over, outcome, cleanup.
+    "before-intent",
+    "intent-uncommitted",
+    "intent-recorded",
+    "half-written",
+    "answer-waiting",
+    "accepted",
+    "outcome-uncommitted",
+    "outcome-recorded",
+    "unknown-recorded",
+    "looked-up",
+    "cleanup-done",
+    // A person's decision, and a worker that is told to stop.
+    "decision-uncommitted",
+    "decision-recorded",
+    "draining",
 ];
 
 struct Armed {
@@ -36,6 +62,12 @@ pub fn armed() -> Result<Option<&'static str>, String> {
     }
 }
 
+/// Whether this point is the armed one, whichever its passage.
+#[must_use]
+pub fn is_armed(name: &str) -> bool {
+    matches!(arm(), Ok(Some(armed)) if armed.point == name)
+}
+
 /// Ends the process with SIGKILL if this point is armed and it is its turn.
 pub fn point(name: &str) {
     let Ok(Some(armed)) = arm() else { return };
@@ -43,6 +75,14 @@ pub fn point(name: &str) {
         eprint_last_words(name);
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    }
+}
+
+/// As [`point`], but if it is armed, first waits for what the point needs, such as an answer.
+pub(crate) async fn point_after(name: &str, needed: impl Future) {
+    if is_armed(name) {
+        needed.await;
+        point(name);
     }
 }
 

@@ -11,6 +11,7 @@ mod pacer;
 
 pub use pacer::Pacer;
 
+use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, Answer, BeginAnswer, Begun, LedgerError, Slot, Token};
 use crate::message::{FrozenMessage, RenderInput, Rendered};
@@ -83,10 +84,10 @@ impl Delivery<'_> {
         };
         let ready = self.prepare(&answer, &message).await?;
         let ready = self.ask_consent_again(&answer, ready).await?;
-        crate::crash::point("before-intent");
+        crash::point("before-intent");
         let lease = Lease::from_now(span(self.of().rules.timeouts.lease));
         let (ready, begun) = self.begin(&answer, &message, &slot, ready).await?;
-        crate::crash::point("intent-recorded");
+        crash::point("intent-recorded");
         let hand_over = HandOver {
             parts: Arc::clone(self.parts),
             client: self.client.clone(),
@@ -302,7 +303,10 @@ impl Delivery<'_> {
         };
         let evidence = begun.evidence(event);
         let recorded = record_outcome(self.parts, of, &evidence, "delivery").await;
-        crate::crash::point("outcome-recorded");
+        crash::point(match evidence.event {
+            Event::Overdue { .. } => "unknown-recorded",
+            _ => "outcome-recorded",
+        });
         if let Some(recorded) = recorded {
             return progress(recorded);
         }

@@ -1,8 +1,10 @@
 //! The first gate: who is selected, frozen once; and the run around the selection.
 
+use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, Run, RunState, Selected};
-use crate::source::{CustomerId, Fault, Page};
+use crate::message::Redacted;
+use crate::source::{Customer, CustomerId, Data, Fault, FaultReason, Page};
 use digest_workflows::activities::{
     EnqueueInput, Enqueued, RunPlan, RunStart, Standing, WatchInput,
 };
@@ -30,7 +32,9 @@ pub async fn open_run(parts: &Parts, start: &RunStart) -> Result<RunPlan, GateEr
         window: (from, (until <= now).then_some(until)),
         useful_for: parts.campaign.useful_for,
     };
+    crash::point("run-unrecorded");
     let run = parts.ledger.open_run(&new).await?;
+    crash::point("run-recorded");
     let fresh = run.state == RunState::Freezing && run.freeze_after.is_none();
     let late = start.tick.is_some_and(|tick| now > tick + parts.campaign.late_start);
     if fresh && late && !is_answered(&run, run.selected_at) {
@@ -70,31 +74,37 @@ pub async fn freeze_page(parts: &Parts, start: &RunStart) -> Result<bool, GateEr
     let done = page.next.is_none();
     let ids: Vec<CustomerId> = page.customers.iter().map(|customer| customer.id.clone()).collect();
     let mut rows = parts.source.rows_page(&parameters, &ids).await?;
-    let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_default());
+    let frozen = to_freeze(page, |id| rows.remove(id).unwrap_or_else(|| Ok(Vec::new())));
     parts
         .ledger
         .freeze(&start.campaign, start.period, run.freeze_after.as_deref(), &frozen)
         .await?;
+    crash::point(if done { "selection-frozen" } else { "page-frozen" });
     Ok(done)
 }
 
 fn to_freeze(
     page: Page,
-    mut rows: impl FnMut(&CustomerId) -> Vec<crate::source::Data>,
+    mut rows: impl FnMut(&CustomerId) -> Result<Vec<Data>, FaultReason>,
 ) -> FreezePage {
-    let unkeyed = page.faults.iter().map(|fault| fault.rows).sum();
-    let seen = page.seen;
-    let next = page.next.map(|id| id.to_string());
-    let faults = page.faults.iter().map(fault).collect();
-    let selected = page
-        .customers
-        .into_iter()
-        .map(|customer| {
-            let rows = rows(&customer.id).into_iter().map(Value::Object).collect();
-            let customer_data = customer.data.reveal().clone();
-            Selected { key: customer.key, data: FrozenData { customer: customer_data, rows } }
-        })
-        .collect();
+    let Page { customers, mut faults, next, seen } = page;
+    let mut selected = Vec::new();
+    for Customer { id, key, data } in customers {
+        match rows(&id) {
+            Ok(rows) => {
+                let rows = rows.into_iter().map(Value::Object).collect();
+                selected
+                    .push(Selected { key, data: FrozenData { customer: data.into_inner(), rows } });
+            }
+            Err(reason) => {
+                let customer_id = Some(Redacted::new(id.to_string()));
+                faults.push(Fault { customer_id, rows: 1, reason });
+            }
+        }
+    }
+    let unkeyed = faults.iter().map(|fault| fault.rows).sum();
+    let faults = faults.iter().map(fault).collect();
+    let next = next.map(|id| id.to_string());
     FreezePage { selected, faults, unkeyed, seen, next }
 }
 
@@ -162,7 +172,7 @@ pub async fn enqueue(parts: &Parts, input: &EnqueueInput) -> Result<Enqueued, Ga
     let limit = u32::try_from(input.until.saturating_sub(input.after)).unwrap_or(u32::MAX);
     let (campaign, period) = (&input.run.campaign, input.run.period);
     let page = parts.ledger.enqueue(campaign, period, input.after, limit, KEYS_BYTES_MAX).await?;
-    crate::crash::point("page-enqueued");
+    crash::point("page-enqueued");
     Ok(Enqueued { keys: page.keys, last: page.last })
 }
 

@@ -22,9 +22,13 @@ use futures::FutureExt;
 use jiff::SignedDuration;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 use temporalio_common::error::ApplicationFailure;
 use temporalio_sdk::activities::{ActivityContext, ActivityError, activities};
 use tokio::sync::{Semaphore, watch};
+
+/// How often a long activity says that it goes on, well within the time that its workflow allows.
+const BEAT: Duration = Duration::from_secs(4);
 
 /// Everything that the gates stand on.
 pub struct Parts {
@@ -170,6 +174,22 @@ impl Gates {
     }
 }
 
+/// Tells the engine that this worker lives while `work` goes on, whose own waits are bounded: a slow
+/// query is left alone, and a dead worker is noticed soon.
+async fn beating<T>(
+    ctx: &ActivityContext,
+    work: impl Future<Output = Result<T, ActivityError>>,
+) -> Result<T, ActivityError> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = tokio::time::sleep(BEAT) => ctx.record_heartbeat(()).await?,
+        }
+    }
+}
+
 #[activities]
 impl Gates {
     #[activity(definition = declared::Deliver)]
@@ -224,12 +244,13 @@ impl Gates {
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
         let parts = &self.parts;
-        answered(async { Ok(parts.ledger.must_be(&input.ledger)?) }).await?;
-        while !answered(eligibility::freeze_page(parts, &input.run)).await? {
-            ctx.record_heartbeat(()).await?;
-        }
-        answered(eligibility::question_selection(parts, &input.run)).await?;
-        answered(eligibility::standing(parts, &input.run)).await
+        let freezing = async {
+            parts.ledger.must_be(&input.ledger)?;
+            while !eligibility::freeze_page(parts, &input.run).await? {}
+            eligibility::question_selection(parts, &input.run).await?;
+            eligibility::standing(parts, &input.run).await
+        };
+        beating(&ctx, answered(freezing)).await
     }
 
     #[activity(definition = declared::Enqueue)]

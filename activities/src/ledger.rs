@@ -10,6 +10,7 @@ mod attempts;
 mod audit;
 mod content;
 mod database;
+mod events;
 mod forget;
 mod holds;
 mod operations;
@@ -25,13 +26,15 @@ mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
-pub use content::{FrozenData, content_hash};
+pub use content::FrozenData;
+pub use events::Untold;
 pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
 pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
-    AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+    AttemptLine, ClassCount, DecisionLine, FaultLine, Listing, OperationLine, RunStatus, Shown,
+    TransitionLine,
 };
 pub use restore::GONE_BACK;
 pub use runs::{NewRun, Run, RunState};

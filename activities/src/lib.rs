@@ -15,3 +15,4 @@ pub mod reconciliation;
 pub mod redacted;
 pub mod refreeze;
 pub mod source;
+pub mod webhook;

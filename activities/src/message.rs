@@ -108,13 +108,24 @@ pub struct FrozenMessage {
     /// The whole RFC 5322 message: ASCII, CRLF line ends only, not dot-stuffed, the last line ended.
     #[serde(with = "mime::ascii")]
     pub mime: Redacted<Vec<u8>>,
-    /// Lower-case hexadecimal SHA-256 of `mime`.
+    /// Lower-case hexadecimal SHA-256 of all of the above: what one provider takes from the bytes,
+    /// another takes from the fields. See [`sealed`](Self::sealed).
     pub content_hash: String,
 }
 
 /// A frozen message without its bytes, as it is stored beside them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MessageHead(FrozenMessage);
+
+/// The domain of the setting `message.from`; `None` where it is a template, whose address differs
+/// from customer to customer, or no mailbox.
+#[must_use]
+pub fn sender_domain(from: &str) -> Option<String> {
+    if from.contains("{{") || from.contains("{%") {
+        return None;
+    }
+    Some(address::Mailbox::parse(from).ok()?.address.domain().to_owned())
+}
 
 impl FrozenMessage {
     /// Takes the bytes apart from the rest, for storing each in its own column.
@@ -124,9 +135,44 @@ impl FrozenMessage {
         (MessageHead(self), mime.into_inner())
     }
 
+    /// The display name in `from`, unquoted, for providers that take it apart from the address.
+    #[must_use]
+    pub fn sender_name(&self) -> Option<String> {
+        address::Mailbox::parse(&self.from).ok()?.name
+    }
+
     /// The message that [`split`](Self::split) took apart.
     #[must_use]
     pub fn join(head: MessageHead, mime: Vec<u8>) -> Self {
         Self { mime: Redacted::new(mime), ..head.0 }
+    }
+
+    /// The message with the hash of what it holds.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        Self { content_hash: mime::hash(&self), ..self }
+    }
+
+    /// Whether nothing of it has changed since it was sealed.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.content_hash == mime::hash(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sender_domain;
+
+    #[test]
+    fn a_fixed_sender_has_a_domain_and_a_template_has_none() {
+        for (from, domain) in [
+            ("Shop <digest@Shop.example>", Some("shop.example")),
+            ("digest@news.shop.example", Some("news.shop.example")),
+            ("{{ brand }} <digest@shop.example>", None),
+            ("digest", None),
+        ] {
+            assert_eq!(sender_domain(from).as_deref(), domain, "{from}");
+        }
     }
 }

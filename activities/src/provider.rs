@@ -4,10 +4,22 @@
 //! hand-over begins, and maps everything that it sees to one of three replies: accepted, not sent
 //! (with the proof), or unknown.
 
+pub mod alias;
+pub mod api;
+#[cfg(test)]
+mod examples;
 pub mod exchange;
+pub mod mailgun;
+pub mod postmark;
+pub mod resend;
 pub mod retry_after;
 pub mod sandbox;
+pub mod sendgrid;
+pub mod ses;
 pub mod smtp;
+mod tls;
+
+pub use tls::TlsError;
 
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};

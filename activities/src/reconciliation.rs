@@ -1,6 +1,7 @@
 //! Getting a definite answer for an unknown: from the ledger, then the provider, or from somebody who
 //! tells.
 
+use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, Recorded};
 use crate::provider::Found;
@@ -34,6 +35,7 @@ pub async fn reconcile(parts: &Parts, input: &OperationInput) -> Result<Progress
         Ok(Found::Miss) => Finding::Miss,
         Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
     };
+    crash::point("looked-up");
     let event = Event::LookedUp { finding, asked_at: now, random: input.random };
     Ok(progress(note(parts, input, &event).await?))
 }

@@ -20,6 +20,11 @@ impl<T> Redacted<T> {
         &self.0
     }
 
+    /// A private value made of this one.
+    pub fn map<U>(&self, make: impl FnOnce(&T) -> U) -> Redacted<U> {
+        Redacted(make(&self.0))
+    }
+
     /// The private value itself, for the few places that store it.
     pub fn into_inner(self) -> T {
         self.0

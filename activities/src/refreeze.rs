@@ -74,13 +74,13 @@ async fn read(
         let id = source.customer_id(parameters, &key.customer_id()).await?;
         let page = source.customer(parameters, &id).await?;
         let rows = source.rows_page(parameters, std::slice::from_ref(&id)).await?.remove(&id);
-        Ok((page, rows.unwrap_or_default()))
+        Ok((page, rows.unwrap_or_else(|| Ok(Vec::new()))))
     };
     let (page, rows) = read.await.map_err(RefreezeError::Source)?;
     if let Some(fault) = page.faults.into_iter().next() {
         return Err(RefreezeError::Faulty(fault.reason));
     }
     let customer = page.customers.into_iter().next().ok_or(RefreezeError::Gone)?;
-    let rows = rows.into_iter().map(Value::Object).collect();
+    let rows = rows.map_err(RefreezeError::Faulty)?.into_iter().map(Value::Object).collect();
     Ok(FrozenData { customer: customer.data.into_inner(), rows })
 }

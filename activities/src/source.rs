@@ -90,6 +90,9 @@ pub struct Description {
     pub row_columns: Vec<String>,
 }
 
+/// The rows of a page of customers, or why they cannot be carried.
+pub type RowsPage = HashMap<CustomerId, Result<Vec<Data>, FaultReason>>;
+
 /// The user's database, ready to be asked.
 pub struct Source {
     database: Database,
@@ -248,7 +251,8 @@ impl Source {
     }
 
     /// The digest's rows of these customers, in the query's own order; customers without rows are
-    /// not in the map. One query, however many customers.
+    /// not in the map. One query, however many customers. A customer with a row that cannot be
+    /// carried has [`FaultReason::Unreadable`] in the place of rows.
     ///
     /// # Errors
     /// As the database answers; [`SourceError::Unsuitable`] when the query's columns cannot be used
@@ -257,7 +261,7 @@ impl Source {
         &self,
         parameters: &Parameters<'_>,
         customers: &[CustomerId],
-    ) -> Result<HashMap<CustomerId, Vec<Data>>, SourceError> {
+    ) -> Result<RowsPage, SourceError> {
         let (Some(statement), Some(first)) = (&self.rows, customers.first()) else {
             return Ok(HashMap::new());
         };
@@ -276,16 +280,24 @@ impl Source {
             };
             let bound = self.rows_of(statement, parameters, &list, customers, kind);
             let asked: HashSet<&CustomerId> = customers.iter().collect();
-            let mut rows: HashMap<CustomerId, Vec<Data>> = HashMap::new();
+            let mut rows = RowsPage::new();
             let mut count = 0;
             session
-                .each(bound, &columns, |data| {
+                .each(bound, &columns, |row| {
                     count += 1;
                     // A collation may find ids equal that are not.
-                    if let Some(id) = CustomerId::of_row(&data, kind)
+                    if let Some(id) = CustomerId::of_row(&row.data, kind)
                         && asked.contains(&id)
                     {
-                        rows.entry(id).or_default().push(data);
+                        let rows = rows.entry(id).or_insert_with(|| Ok(Vec::new()));
+                        match (row.unreadable, rows) {
+                            (Some(reason), rows) => {
+                                let query = Query::Rows;
+                                *rows = Err(FaultReason::Unreadable { query, reason });
+                            }
+                            (None, Ok(rows)) => rows.push(row.data),
+                            (None, Err(_)) => {}
+                        }
                     }
                 })
                 .await?;

@@ -12,6 +12,8 @@ mod bench;
 mod content;
 #[path = "ledger/crash.rs"]
 mod crash;
+#[path = "ledger/events.rs"]
+mod events;
 #[path = "ledger/holds.rs"]
 mod holds;
 #[path = "ledger/model.rs"]

@@ -32,39 +32,6 @@ async fn a_kill_in_mid_page_skips_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whichever_point_the_worker_dies_at_everybody_gets_one_message() {
-    let plan = world("every-point")
-        .customers(24)
-        .with("dispatch.page_size", 2)
-        .with("dispatch.in_flight", 2)
-        .with("sandbox.contract", "lookup_hits_only");
-    let Some(world) = plan.start().await else { return };
-    let mut started = false;
-    let mut under_way = Vec::new();
-    for point in digest_activities::crash::POINTS {
-        let worker = world.worker_that_dies_at(point).await;
-        if !started {
-            world.start_run().await;
-            started = true;
-        }
-        worker.killed_by_itself().await;
-        world.check().await;
-        under_way.extend(world.under_way().await);
-    }
-    let _worker = world.worker().await;
-    let status = world.closed().await;
-    counts(&status, &[("selected", 24), ("missing_count", 0), ("contradicted", 0)]);
-    // The provider can be asked, so only what was never handed over stays unknown.
-    let inbox = world.inbox();
-    for (key, state) in world.operations().await {
-        let expected = if inbox.contains_key(&key) { "cleaned" } else { "unknown" };
-        assert_eq!(state, expected, "{key}");
-        assert!(state == "cleaned" || under_way.contains(&key), "{key} is unknown for nothing");
-    }
-    world.check().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_returns_originals_leaves_nothing_unknown() {
     let plan = world("kill-replay").customers(6).with("sandbox.contract", "replay");
     let Some(world) = plan.start().await else { return };

@@ -3,6 +3,7 @@
 use crate::end_to_end::world::{
     Database, Plan, Proxy, World, counts, of_mail, server, until, world,
 };
+use digest_tests::absent::absent;
 use digest_tests::postgres::Postgres;
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use jiff::{SignedDuration, Timestamp};
@@ -172,4 +173,63 @@ async fn a_run_survives_the_restart_of_everything() {
     let of = |name: &str| status[name].as_u64().unwrap();
     assert_eq!(of("cleaned") + of("unknown"), 30, "{status:#}");
     world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn a_run_survives_the_restart_of_database_provider_worker_and_engine_in_turn() {
+    let Some(mut postgres) = Postgres::start_own().await.unwrap() else {
+        return absent(
+            "PostgreSQL",
+            "the restart of its server",
+            "run `apt-get install postgresql`",
+        );
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut engine) = server(Some(folder.path().join("temporal.db"))).await else { return };
+    let url = postgres.database("restarted").await.unwrap();
+    let plan = world("all-restarts")
+        .customers(40)
+        .with("ledger.url", url.clone())
+        .with("sandbox.contract", "lookup_hits_only")
+        .with("provider.rate_per_second", 8.0);
+    let Some(mut world) = plan.start_on(engine.address()).await else { return };
+    world.ledger = Database::Postgres(url);
+    let mut sandbox = world.sandbox_outside().await;
+    let address = sandbox.url().trim_start_matches("http://").to_owned();
+    let mut worker = world.worker().await;
+    world.start_run().await;
+    for (share, what) in [(5, "database"), (12, "provider"), (20, "worker"), (28, "engine")] {
+        until(&format!("{share} messages"), async || (world.inbox().len() >= share).then_some(()))
+            .await;
+        match what {
+            "database" => {
+                postgres.kill().await.unwrap();
+                postgres.restart().await.unwrap();
+            }
+            "provider" => {
+                sandbox.stop().await;
+                sandbox = world.sandbox_at(address.parse().unwrap()).await;
+            }
+            "worker" => {
+                worker.kill();
+                worker = world.worker().await;
+            }
+            _ => {
+                engine.kill();
+                engine.restart().await.unwrap();
+            }
+        }
+        let status = world.status().await;
+        assert_ne!(status["state"], "closed", "after the restart of the {what}: {status:#}");
+        assert_ne!(status["missing_count"], 0, "after the restart of the {what}: {status:#}");
+        world.check().await;
+    }
+    let status = world.closed().await;
+    counts(&status, &[("selected", 40), ("missing_count", 0), ("dead", 0), ("suppressed", 0)]);
+    let of = |name: &str| status[name].as_u64().unwrap();
+    assert_eq!(of("cleaned") + of("unknown"), 40, "{status:#}");
+    world.check().await;
+    drop(worker);
+    sandbox.stop().await;
 }

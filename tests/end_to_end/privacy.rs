@@ -15,7 +15,7 @@ const PRIVATE: [&str; 6] = [
     "Wunderding",
 ];
 /// No payload is larger.
-const PAYLOAD_MAX: usize = 10_000;
+pub(crate) const PAYLOAD_MAX: usize = 10_000;
 /// No history has as many events.
 const EVENTS_MAX: usize = 4_096;
 
@@ -99,7 +99,7 @@ fn is_clean(place: &str, text: &str) {
 }
 
 /// Walks through a history: every text, and every payload's bytes.
-fn look(value: &Value, text: &mut impl FnMut(&str), payload: &mut impl FnMut(&[u8])) {
+pub(crate) fn look(value: &Value, text: &mut impl FnMut(&str), payload: &mut impl FnMut(&[u8])) {
     match value {
         Value::String(string) => text(string),
         Value::Array(values) => values.iter().for_each(|value| look(value, text, payload)),

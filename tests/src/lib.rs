@@ -2,9 +2,12 @@
 //! ones.
 
 pub mod absent;
+pub mod api_server;
+pub mod authority;
 pub mod histories;
 pub mod mail_server;
 pub mod mariadb;
+pub mod moto;
 pub mod postgres;
 pub mod proxy;
 mod scripted;

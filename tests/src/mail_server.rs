@@ -49,7 +49,7 @@ impl MailServer {
     /// Starts one that does `after` with each message it has stored.
     #[must_use]
     pub fn start_with(after: AfterStoring) -> Option<Self> {
-        let started = python().and_then(|python| Self::run(&python, after));
+        let started = python_with("aiosmtpd").and_then(|python| Self::run(&python, after));
         if started.is_none() {
             absent("aiosmtpd", "delivery to a real mail server", AIOSMTPD);
         }
@@ -183,18 +183,18 @@ impl Drop for SmtpSink {
 }
 
 /// A loopback address that only this process uses, another one each time.
-fn own_address() -> Ipv4Addr {
+pub(crate) fn own_address() -> Ipv4Addr {
     static COUNT: AtomicU8 = AtomicU8::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, high | 0x80, low, COUNT.fetch_add(1, Ordering::Relaxed).max(1))
 }
 
-/// A Python that has aiosmtpd: the one in the target folder, or the machine's.
-fn python() -> Option<PathBuf> {
+/// A Python that has `module`: the one in the target folder, or the machine's.
+pub(crate) fn python_with(module: &str) -> Option<PathBuf> {
     let candidates = [tools().join("python/bin/python"), PathBuf::from("python3")];
     candidates.into_iter().find(|python| {
         let check = Command::new(python)
-            .args(["-c", "import aiosmtpd"])
+            .args(["-c", &format!("import {module}")])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

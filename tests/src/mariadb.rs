@@ -1,7 +1,7 @@
 //! A MariaDB server for tests: started once per test process, thrown away with it.
 
+use crate::authority::Authority;
 use crate::scripted::{Scripted, free_port};
-use crate::smtp::Authority;
 use anyhow::{Context, bail};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use std::io::Write;
@@ -35,8 +35,9 @@ mkdir "$directory/data"
 for part in authority certificate key; do
     eval "printf %s \"\$$part\"" >"$directory/$part.pem"
 done
+# Called in the background or in a pipe, that is in a shell of its own, which becomes the server.
 run() {
-    "$MARIADBD" --no-defaults --user="$(id -un)" --datadir="$directory/data" --skip-log-bin \
+    exec "$MARIADBD" --no-defaults --user="$(id -un)" --datadir="$directory/data" --skip-log-bin \
         --innodb-log-file-size=8M --innodb-buffer-pool-size=32M --innodb-flush-log-at-trx-commit=0 \
         --character-set-server=utf8mb4 "$@"
 }

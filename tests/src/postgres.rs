@@ -19,6 +19,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// A free port may be taken by somebody else before the server has it.
 const STARTS_MAX: u32 = 5;
 
+/// A line `kill` ends all its processes by SIGKILL, its own children before they could tell anybody; a
+/// line `start` starts it again on the same files.
 const SCRIPT: &str = r#"
 set -u
 directory=$(mktemp -d) || exit 1
@@ -31,11 +33,24 @@ trap finish EXIT
 trap '' INT
 "$BINARIES/initdb" -D "$directory/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 --no-sync \
     >"$directory/initdb.log" 2>&1 || { cat "$directory/initdb.log" >&2; exit 1; }
-"$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
-    -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c synchronous_commit=off \
-    -c max_connections=200 -c log_min_messages=fatal </dev/null >/dev/null 2>&1 &
-server=$!
-cat >/dev/null
+end() {
+    children=
+    kill -STOP "$server" 2>/dev/null && read -r children <"/proc/$server/task/$server/children"
+    kill -KILL $children "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+}
+start() {
+    "$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
+        -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off \
+        -c synchronous_commit=off -c max_connections=200 -c log_min_messages=fatal \
+        </dev/null >/dev/null 2>&1 &
+    server=$!
+}
+start
+while read -r command; do
+    end
+    [ "$command" = start ] && start
+done
 "#;
 
 /// A running server. Dropped, it is stopped and its data removed.
@@ -76,6 +91,15 @@ impl Postgres {
             let url = url.trim_end_matches('/').to_owned();
             return Ok(Some(Self { url, server: None }));
         }
+        Self::start_own().await
+    }
+
+    /// Starts a server of its own, which may be killed and restarted; `None` where PostgreSQL is not
+    /// on the machine.
+    ///
+    /// # Errors
+    /// When it is there and does not start.
+    pub async fn start_own() -> anyhow::Result<Option<Self>> {
         let Some(binaries) = binaries() else { return Ok(None) };
         let mut starts = 0;
         loop {
@@ -93,17 +117,61 @@ impl Postgres {
         let server = Scripted::start("PostgreSQL", SCRIPT, &variables, Some(SERVER_USER))?;
         let url = format!("postgres://postgres@127.0.0.1:{port}");
         let mut postgres = Self { url, server: Some(server) };
-        let deadline = Instant::now() + START_TIMEOUT;
-        while let Err(error) = PgConnection::connect(&postgres.database_url("postgres")).await {
-            postgres.still_runs()?;
+        postgres.answers(START_TIMEOUT).await?;
+        // Somebody else's server could have answered on the port.
+        postgres.still_runs()?;
+        Ok(postgres)
+    }
+
+    /// Waits until it answers.
+    async fn answers(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + limit;
+        while let Err(error) = PgConnection::connect(&self.database_url("postgres")).await {
+            self.still_runs()?;
             if Instant::now() > deadline {
                 bail!("the PostgreSQL server does not answer: {error}");
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // Somebody else's server could have answered on the port.
-        postgres.still_runs()?;
-        Ok(postgres)
+        Ok(())
+    }
+
+    /// Kills every process of a server of its own by SIGKILL, and waits until nobody answers.
+    ///
+    /// # Errors
+    /// When the server is not ours, or goes on.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
+        self.tell("kill")?;
+        let deadline = Instant::now() + START_TIMEOUT;
+        while PgConnection::connect(&self.database_url("postgres")).await.is_ok() {
+            if Instant::now() > deadline {
+                bail!("the PostgreSQL server goes on after SIGKILL");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts it again after [`kill`](Self::kill), on the same files; it recovers by its log.
+    ///
+    /// # Errors
+    /// When the server is not ours, or does not answer again.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        let mut starts = 0;
+        loop {
+            starts += 1;
+            self.tell("start")?;
+            // What is left of the killed processes may keep a start from succeeding for a moment.
+            match self.answers(START_TIMEOUT / 10).await {
+                Err(_) if starts < STARTS_MAX => {}
+                started => return started,
+            }
+        }
+    }
+
+    fn tell(&mut self, command: &str) -> anyhow::Result<()> {
+        let server = self.server.as_mut();
+        server.context("the PostgreSQL server is somebody else's")?.tell(command)
     }
 
     fn still_runs(&mut self) -> anyhow::Result<()> {

@@ -1,7 +1,7 @@
 //! A server that a shell script prepares, runs and removes.
 
 use anyhow::{Context, bail};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -39,6 +39,12 @@ impl Scripted {
         }
         let child = command.spawn().context("cannot start sh")?;
         Ok(Self { name, child })
+    }
+
+    /// Writes a line to the script.
+    pub(crate) fn tell(&mut self, command: &str) -> anyhow::Result<()> {
+        let input = self.child.stdin.as_mut().context("the script's input is closed")?;
+        writeln!(input, "{command}").with_context(|| format!("the {} script is gone", self.name))
     }
 
     /// Fails, with what the script said, when it has ended.

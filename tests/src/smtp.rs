@@ -2,10 +2,9 @@
 //! any phase, before or after it has stored a message. It keeps a record of what it saw, so that a
 //! test can compare a client's verdict with the truth.
 
-mod authority;
 mod talk;
 
-pub use authority::Authority;
+pub use crate::authority::Authority;
 
 use anyhow::{Context, Result};
 use std::collections::VecDeque;

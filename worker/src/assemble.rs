@@ -8,9 +8,18 @@ use digest_activities::gates::{Campaign, Parts};
 use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
 use digest_activities::provider::Provider;
+use digest_activities::provider::api::ApiSettings;
+use digest_activities::provider::mailgun::Mailgun;
+use digest_activities::provider::postmark::Postmark;
+use digest_activities::provider::resend::Resend;
 use digest_activities::provider::sandbox::{Behaviour, Sandbox, SandboxProvider};
+use digest_activities::provider::sendgrid::Sendgrid;
+use digest_activities::provider::ses::{Ses, SesSettings};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
+use digest_activities::webhook::{
+    MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, Webhook,
+};
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -113,18 +122,77 @@ pub async fn provider(config: &Config, secrets: &Secrets) -> anyhow::Result<Deli
                 url: config.provider.url.clone().unwrap_or_default(),
                 credentials,
                 timeout: config.provider.timeout,
-                ehlo_name: config.provider.ehlo_name.clone(),
+                ehlo_name: config.provider.own.ehlo_name.clone(),
                 ca_file: config.provider.ca_file.clone(),
             };
             Ok(Delivering { provider: Arc::new(Smtp::new(settings)?), sandbox: None })
         }
         ProviderKind::Sandbox => sandbox(config).await,
-        kind => bail!(
-            "provider.kind = {:?} has no adapter in this version; use \"smtp\" with that \
-             provider's mail server, or \"sandbox\" to try digestd out",
+        kind => Ok(Delivering { provider: by_api(kind, config, secrets)?, sandbox: None }),
+    }
+}
+
+/// Makes an adapter that speaks to its provider's API.
+fn by_api(
+    kind: ProviderKind,
+    config: &Config,
+    secrets: &Secrets,
+) -> anyhow::Result<Arc<dyn Provider>> {
+    let settings = api_settings(config, secrets);
+    let own = &config.provider.own;
+    Ok(match kind {
+        ProviderKind::Resend => Arc::new(Resend::new(&settings)?),
+        ProviderKind::Postmark => {
+            Arc::new(Postmark::new(&settings, own.message_stream.as_deref())?)
+        }
+        ProviderKind::Sendgrid => Arc::new(Sendgrid::new(&settings, own.lookup)?),
+        ProviderKind::Mailgun => Arc::new(Mailgun::new(&settings, own.domain.as_deref())?),
+        ProviderKind::Ses => {
+            let region = own.region.clone();
+            let configuration_set = own.configuration_set.clone();
+            Arc::new(Ses::new(&settings, &SesSettings { region, configuration_set })?)
+        }
+        ProviderKind::Sandbox | ProviderKind::Smtp | ProviderKind::Twilio => bail!(
+            "provider.kind = {:?} has no adapter in this version, which delivers mail only; use \
+             \"smtp\" or another provider of mail, or \"sandbox\" to try digestd out",
             kind.name()
         ),
+    })
+}
+
+/// The account behind an HTTP API.
+fn api_settings(config: &Config, secrets: &Secrets) -> ApiSettings {
+    ApiSettings {
+        url: config.provider.url.clone(),
+        key: secrets.provider_api_key.clone(),
+        username: secrets.provider_username.clone(),
+        password: secrets.provider_password.clone(),
+        ca_file: config.provider.ca_file.clone(),
+        sender_domain: message::sender_domain(&config.message.from),
+        events: config.webhooks.listen.is_some(),
     }
+}
+
+/// How the provider of `[provider]` tells what became of messages; `None` where `[webhooks]` does
+/// not listen.
+///
+/// # Errors
+/// A provider that does not tell, or a secret that is missing.
+pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<dyn Webhook>>> {
+    if config.webhooks.listen.is_none() {
+        return Ok(None);
+    }
+    let secrets = &secrets.webhook_secrets;
+    Ok(Some(match config.provider.kind {
+        ProviderKind::Resend => Arc::new(ResendWebhook::new(secrets)?),
+        ProviderKind::Postmark => Arc::new(PostmarkWebhook::new(secrets)?),
+        ProviderKind::Sendgrid => Arc::new(SendgridWebhook::new(secrets)?),
+        ProviderKind::Mailgun => Arc::new(MailgunWebhook::new(secrets)?),
+        kind => bail!(
+            "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",
+            kind.name()
+        ),
+    }))
 }
 
 /// Reads the table `[sandbox]`.

@@ -26,6 +26,8 @@ pub(crate) use schedule::differs as schedule_differs;
 
 use crate::cli::{Cli, Command, Exit};
 use crate::config::Config;
+use crate::output;
+use digest_activities::crash;
 use digest_activities::ledger::{Ledger, LedgerError};
 use digest_workflows::operation::Period;
 
@@ -34,6 +36,7 @@ use digest_workflows::operation::Period;
 /// # Errors
 /// Whatever stopped it; [`Exit::of`] says which exit code that is.
 pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
+    announce_crash_point()?;
     let config = || Config::load(&cli.config);
     match cli.command {
         Command::Demo(args) => demo::run(&args).await,
@@ -59,6 +62,17 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Policy(args) => policy::run(&config()?, &args),
         Command::Completions(args) => completions::run(&args),
     }
+}
+
+/// Says loudly that this process is to end in the middle of something, if a test has asked for it.
+fn announce_crash_point() -> anyhow::Result<()> {
+    if let Some(point) = crash::armed().map_err(anyhow::Error::msg)? {
+        output::say(&format!(
+            "CRASH POINT {point} IS ARMED by {}: this process will end by SIGKILL",
+            crash::VARIABLE
+        ))?;
+    }
+    Ok(())
 }
 
 /// Refuses a period that the ledger knows no run of: a mistyped one must not look like one without

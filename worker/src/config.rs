@@ -17,10 +17,10 @@ pub use database::{Database, DatabaseKind};
 pub use error::{ConfigError, Problem};
 pub use secrets::{SecretError, Secrets};
 pub use sending::{
-    Dispatch, Hold, IN_FLIGHT_MAX, PAGE_SIZE_MAX, Provider, ProviderKind, Replay, Retention, Retry,
-    Worker,
+    Dispatch, Hold, IN_FLIGHT_MAX, PAGE_SIZE_MAX, Provider, ProviderKind, ProviderOwn, Replay,
+    Retention, Retry, Worker,
 };
-pub use tables::{Campaign, Channel, Engine, Http, Ledger, Message, Source, WhenEmpty};
+pub use tables::{Campaign, Channel, Engine, Http, Ledger, Message, Source, Webhooks, WhenEmpty};
 
 use digest_workflows::operation::policy::{Timeouts, UnknownRules};
 use digest_workflows::operation::{Breakers, Rules};
@@ -64,6 +64,8 @@ pub struct Config {
     pub retention: Retention,
     /// The health checks.
     pub http: Http,
+    /// Where providers may tell what became of messages.
+    pub webhooks: Webhooks,
     lines: Lines,
 }
 
@@ -129,6 +131,7 @@ impl Config {
             replay: root.with("replay", Replay::read),
             retention: root.with("retention", Retention::read),
             http: root.with("http", Http::read),
+            webhooks: root.with("webhooks", Webhooks::read),
             lines: Lines::new(),
         };
         root.finish();

@@ -30,6 +30,20 @@ pub fn summary(status: &RunStatus) -> String {
     text
 }
 
+/// Why rows could not be selected, the first ones by name.
+fn faults(status: &RunStatus) -> String {
+    const NAMED: usize = 10;
+    let mut text = String::new();
+    for fault in status.faults.iter().take(NAMED) {
+        let customer = fault.customer.as_deref().unwrap_or("no id to show");
+        text.push_str(&format!("\n  {customer}: {}", fault.reason));
+    }
+    if status.faults.len() > NAMED {
+        text.push_str("\n  and more (--json)");
+    }
+    text
+}
+
 /// What deserves a sentence beside the counts.
 fn remarks(status: &RunStatus) -> Vec<String> {
     let mut lines = Vec::new();
@@ -41,7 +55,7 @@ fn remarks(status: &RunStatus) -> Vec<String> {
     };
     say(
         status.unkeyed,
-        "rows of the customers query could not be selected (see selection_faults)".to_owned(),
+        format!("rows of the customers query could not be selected{}", faults(status)),
     );
     say(
         status.unknown,

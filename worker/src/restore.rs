@@ -1,6 +1,6 @@
 //! A ledger that was restored from a backup. A worker that starts compares the ledger's transition
-//! counter with the highest one that any run has noted in the engine, and holds everything where the
-//! ledger has gone back. `digestd setup --after-restore` then tells the ledger what the engine has
+//! counter with the highest one that any run has noted in the engine, and its attempts with those of
+//! the latest operations, and holds everything where the ledger has gone back. `digestd setup --after-restore` then tells the ledger what the engine has
 //! seen go further, so that nothing of it is sent again without evidence.
 //!
 //! The engine's histories hold every answer that the ledger gave, so how far an operation has come is
@@ -9,12 +9,15 @@
 //! as further along too. Every open workflow is then terminated, because it carries the old epoch and
 //! can do nothing any more; the sweep starts what the ledger has open.
 
+mod gone_back;
+
+pub use gone_back::hold_if_gone_back;
+
 use anyhow::Context;
 use digest_activities::ledger::{Actor, Ledger};
-use digest_workflows::activities::{LedgerRef, Progress, RunPlan, Standing};
+use digest_workflows::activities::Progress;
 use digest_workflows::customer::{CustomerDigest, CustomerResult};
-use digest_workflows::operation::{Operation, OperationKey, Period, Rules, State};
-use digest_workflows::run::RunInput;
+use digest_workflows::operation::{Operation, OperationKey, Rules, State};
 use futures::{StreamExt, TryStreamExt};
 use std::collections::BTreeMap;
 use temporalio_client::errors::WorkflowInteractionError;
@@ -242,80 +245,4 @@ async fn terminate(client: &Client, campaign: &str) -> anyhow::Result<u64> {
         .try_collect()
         .await?;
     Ok(ended.into_iter().filter(|ended| *ended).count() as u64)
-}
-
-/// Holds everything if any run of `campaign` has seen the ledger further than it is now; returns
-/// whether that is so. A run that the ledger does not know any more is held too, so that nobody
-/// starts it again unawares.
-///
-/// # Errors
-/// When the ledger or the engine does not answer: nothing may be sent then.
-pub async fn hold_if_gone_back(
-    ledger: &Ledger,
-    client: &Client,
-    campaign: &str,
-) -> anyhow::Result<bool> {
-    let query = format!("WorkflowType = 'DigestRun' AND DigestCampaign = '{campaign}'");
-    let executions: Vec<(String, String)> = client
-        .list_workflows(query, WorkflowListOptions::default())
-        .map(|found| found.map(|found| (found.id().to_owned(), found.run_id().to_owned())))
-        .try_collect()
-        .await
-        .context("the engine does not list the campaign's runs")?;
-    let noted: Vec<(Option<Period>, i64)> = futures::stream::iter(executions)
-        .map(|(id, run)| async move {
-            let period = id.rsplit_once(':').and_then(|(_, period)| Period::parse(period).ok());
-            let noted = Noted::of(history(client, &id, run).await?);
-            let ours = noted.ledger.as_ref() == Some(ledger.identity());
-            anyhow::Ok((period, if ours { noted.counter } else { 0 }))
-        })
-        .buffer_unordered(AT_ONCE)
-        .try_collect()
-        .await?;
-    let counter = ledger.counter().await?;
-    let gone_back = noted.iter().any(|(_, noted)| *noted > counter);
-    if gone_back {
-        let periods =
-            noted.iter().filter(|(_, noted)| *noted > 0).filter_map(|(period, _)| *period);
-        for period in periods {
-            ledger.hold_gone_back(campaign, period).await?;
-        }
-    }
-    Ok(gone_back)
-}
-
-/// What one execution of a run has noted of the ledger.
-#[derive(Default)]
-struct Noted {
-    /// Which ledger that was.
-    ledger: Option<LedgerRef>,
-    /// Its highest counter.
-    counter: i64,
-}
-
-impl Noted {
-    fn of(events: Vec<HistoryEvent>) -> Self {
-        let mut noted = Self::default();
-        for event in events {
-            match event.attributes {
-                Some(Attributes::WorkflowExecutionStartedEventAttributes(started)) => {
-                    if let Some(input) = decode::<RunInput>(started.input) {
-                        noted.ledger = input.plan.map(|plan| plan.ledger);
-                        noted.counter = noted.counter.max(input.counter);
-                    }
-                }
-                Some(Attributes::MarkerRecordedEventAttributes(marker)) => {
-                    for payloads in marker.details.into_values() {
-                        if let Some(plan) = decode::<RunPlan>(Some(payloads.clone())) {
-                            noted.ledger = Some(plan.ledger);
-                        } else if let Some(standing) = decode::<Standing>(Some(payloads)) {
-                            noted.counter = noted.counter.max(standing.counter);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        noted
-    }
 }

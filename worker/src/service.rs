@@ -3,15 +3,19 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::interruption;
 use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
+use crate::webhooks::{Listening, Webhooks};
 use crate::workflows;
 use anyhow::{Context, anyhow};
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use digest_activities::crash;
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
+use digest_activities::webhook::Webhook;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +25,9 @@ use temporalio_sdk::runtime::worker_tuner::{FixedSizeSlotSupplier, TunerHolder};
 use temporalio_sdk::{Runtime, Worker, WorkerOptions};
 use tokio::sync::watch;
 
-/// Workflow tasks at once; each runs its local activities.
-const WORKFLOW_TASKS: usize = 100;
+/// Workflow tasks at once beside those that deliver: a task holds its place while its delivery goes
+/// on, and runs, pages and waiting polls need some too.
+const WORKFLOW_TASKS_BESIDE: usize = 20;
 /// Activities of the runs at once: freezes.
 const REMOTE_ACTIVITIES: usize = 10;
 
@@ -32,6 +37,7 @@ pub struct Service {
     client: Client,
     parts: Arc<Parts>,
     delivering: Delivering,
+    webhook: Option<Arc<dyn Webhook>>,
     drain: watch::Sender<bool>,
 }
 
@@ -59,7 +65,8 @@ impl Service {
         let (drain, draining) = watch::channel(false);
         let provider = Arc::clone(&delivering.provider);
         let parts = assemble::parts(&config, secrets, provider, draining).await?;
-        Ok(Self { config, client, parts: Arc::new(parts), delivering, drain })
+        let webhook = assemble::webhook(&config, secrets)?;
+        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, drain })
     }
 
     /// The ledger that it works on.
@@ -92,6 +99,7 @@ impl Service {
             task_queue: self.config.engine.task_queue.clone(),
             rules: self.parts.rules.clone(),
         };
+        let webhooks = self.webhooks().await?;
         let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
         let missed = Missed {
             ledger: self.parts.ledger.clone(),
@@ -111,6 +119,7 @@ impl Service {
             stop.await;
             tracing::info!("draining: no attempt begins any more");
             drain.send_replace(true);
+            crash::point("draining");
             // Sessions that are listened to end by themselves within the time-out, or by the end of
             // the grace period, when the ledger already knows them as unknown.
             let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
@@ -135,6 +144,7 @@ impl Service {
         sweeping.abort();
         comparing.abort();
         dropping.abort();
+        drop(webhooks);
         if let Some(http) = http {
             http.abort();
         }
@@ -148,7 +158,9 @@ impl Service {
     fn worker(&self, runtime: &Runtime, grace: Duration) -> anyhow::Result<Worker> {
         let concurrency = usize::try_from(self.config.worker.concurrency)?;
         let tuner = TunerHolder::builder()
-            .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(WORKFLOW_TASKS))
+            .workflow_task_slot_supplier(FixedSizeSlotSupplier::new(
+                concurrency + WORKFLOW_TASKS_BESIDE,
+            ))
             .activity_task_slot_supplier(FixedSizeSlotSupplier::new(REMOTE_ACTIVITIES))
             .local_activity_task_slot_supplier(FixedSizeSlotSupplier::new(concurrency))
             .nexus_task_slot_supplier(FixedSizeSlotSupplier::new(1))
@@ -157,10 +169,25 @@ impl Service {
             .tuner(tuner)
             .graceful_shutdown_period(grace)
             .register_activities(Gates::new(Arc::clone(&self.parts)))
+            .register_workflow_interceptors(interruption::interceptors())
             .build();
         workflows::register(&mut options).map_err(text)?;
         Worker::new(runtime, self.client.clone(), options)
             .map_err(|error| anyhow!("the worker did not start: {error}"))
+    }
+
+    async fn webhooks(&self) -> anyhow::Result<Option<Listening>> {
+        let (Some(listen), Some(webhook)) = (self.config.webhooks.listen, &self.webhook) else {
+            return Ok(None);
+        };
+        let webhooks = Webhooks {
+            listen,
+            webhook: Arc::clone(webhook),
+            ledger: self.parts.ledger.clone(),
+            client: self.client.clone(),
+            rules: self.parts.rules.clone(),
+        };
+        webhooks.start().await.map(Some)
     }
 
     async fn http(&self) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {

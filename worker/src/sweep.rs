@@ -10,12 +10,12 @@ use digest_activities::ledger::{Ledger, Run, RunState};
 use digest_workflows::activities::RunStart;
 use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
-use digest_workflows::operation::{OperationKey, Period, Rules, Verdict};
+use digest_workflows::operation::{Operation, OperationKey, Period, Rules, State, Verdict};
 use digest_workflows::run::{DigestRun, RunInput};
 use digest_workflows::signal::Anything;
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::Duration;
 use temporalio_client::{
     Client, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
@@ -159,8 +159,8 @@ impl Sweep {
             after = last.key.to_string();
             for unfinished in &batch {
                 let id = unfinished.key.to_string();
-                if open.remove(&id) {
-                    if unfinished.operation.verdict.is_some_and(|v| v.verdict != Verdict::Abandon) {
+                if let Some(shown) = open.remove(&id) {
+                    if has_news(&unfinished.operation, shown.as_deref()) {
                         swept.told += u64::from(self.tell(&unfinished.key).await);
                     }
                 } else if self.start(&unfinished.key).await? {
@@ -169,15 +169,15 @@ impl Sweep {
             }
         }
         // What is open in the engine and settled in the ledger has missed what a person decided.
-        let keys: Vec<_> = open.iter().filter_map(|id| OperationKey::parse(id).ok()).collect();
+        let keys: Vec<_> = open.keys().filter_map(|id| OperationKey::parse(id).ok()).collect();
         for key in self.ledger.settled(&keys, GRACE).await? {
             swept.told += u64::from(self.tell(&key).await);
         }
         Ok(swept)
     }
 
-    /// The ids of every open operation workflow of the campaign.
-    async fn open_operations(&self) -> anyhow::Result<HashSet<String>> {
+    /// The ids of every open operation workflow of the campaign, each with the state that it shows.
+    async fn open_operations(&self) -> anyhow::Result<HashMap<String, Option<String>>> {
         let query = format!(
             "WorkflowType = 'CustomerDigest' AND DigestCampaign = '{}' AND \
              ExecutionStatus = 'Running'",
@@ -185,7 +185,10 @@ impl Sweep {
         );
         self.client
             .list_workflows(query, WorkflowListOptions::default())
-            .map(|workflow| workflow.map(|workflow| workflow.id().to_owned()))
+            .map_ok(|workflow| {
+                let shown = workflow.search_attributes().get(&attributes::STATE);
+                (workflow.id().to_owned(), shown)
+            })
             .try_collect()
             .await
             .context("the engine does not list the open workflows")
@@ -227,11 +230,41 @@ impl Sweep {
     }
 }
 
+/// Whether the ledger knows what an open workflow, by the state it shows, has not been told: a
+/// verdict that is to be acted on, or the end of an unknown. Without it, it would wait for a person
+/// who has spoken already.
+fn has_news(operation: &Operation, shown: Option<&str>) -> bool {
+    let verdict = operation.verdict.is_some_and(|v| v.verdict != Verdict::Abandon);
+    let waits = shown == Some(State::Unknown.name());
+    verdict || (waits && operation.state != State::Unknown)
+}
+
 /// Whether a start started something; that it runs already is no error.
 fn is_started(result: Result<(), WorkflowStartError>) -> anyhow::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(WorkflowStartError::AlreadyStarted { .. }) => Ok(false),
         Err(error) => Err(error).context("the engine did not start a workflow"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_workflow_that_waits_for_a_person_who_has_spoken_is_told() {
+        let mut operation = Operation::selected(Timestamp::UNIX_EPOCH);
+        for (state, shown, told) in [
+            (State::Sent, Some("unknown"), true),
+            (State::Retrying, Some("unknown"), true),
+            (State::Unknown, Some("unknown"), false),
+            (State::Retrying, Some("retrying"), false),
+            (State::Sent, Some("active"), false),
+            (State::Sending, None, false),
+        ] {
+            operation.state = state;
+            assert_eq!(has_news(&operation, shown), told, "{state}, shown as {shown:?}");
+        }
     }
 }

@@ -31,8 +31,9 @@ const WATCH: Duration = Duration::from_secs(5);
 const WATCH_MAX: Duration = Duration::from_mins(5);
 /// How long to wait for room when too many operations are under way.
 const ROOM: Duration = Duration::from_secs(1);
-/// How long one call of the freeze may go without reporting.
-const FREEZE_HEARTBEAT: Duration = Duration::from_mins(1);
+/// How long the freeze may go without a sign of life. It gives one every few seconds, however long a
+/// query takes, so this is how soon another worker takes over from one that is gone.
+const FREEZE_HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// What a run's workflow is started with, and continued with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

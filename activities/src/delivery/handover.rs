@@ -4,6 +4,7 @@
 //! after the workflow has stopped waiting for it.
 
 use super::lease::Lease;
+use crate::crash;
 use crate::gates::Parts;
 use crate::ledger::{Actor, Begun, Recorded};
 use crate::provider::{Ready, Reply};
@@ -37,7 +38,7 @@ impl HandOver {
         let (answer, receiver) = oneshot::channel();
         tokio::spawn(async move {
             let event = self.converse(ready).await;
-            crate::crash::point("accepted");
+            crash::point("accepted");
             if let Err(event) = answer.send(event) {
                 self.late(self.begun.evidence(event)).await;
             }

@@ -4,6 +4,7 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, Recorded, apply, audit, load, save};
 use super::pace::Slot;
 use super::{BeginAnswer, Ledger, LedgerError};
+use crate::crash;
 use data_encoding::HEXLOWER;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
@@ -94,6 +95,7 @@ impl Ledger {
         audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
         let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
         let begun = Begun { number, begun_at, lease_ends, operation, proof: token.proof() };
+        crash::point("intent-uncommitted");
         match tx.commit().await {
             Ok(()) => Ok(BeginAnswer::Begun(Box::new(begun))),
             Err(error) => self.read_back(key, intent, token, begun, error).await,
@@ -126,6 +128,7 @@ impl Ledger {
             audit(&mut tx, &loaded, event.name(), &change, actor).await?;
             change
         };
+        crash::point("outcome-uncommitted");
         tx.commit().await?;
         Ok(Recorded { answer: loaded.into_answer(), change })
     }

@@ -6,7 +6,6 @@ use crate::message::FrozenMessage;
 use digest_workflows::operation::{OperationKey, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// What a message is rendered from: the customer's columns and the digest's rows, frozen with the
@@ -95,9 +94,8 @@ async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMess
         .await?;
     let Some(row) = row else { return Ok(None) };
     let (mime, hash) = (row.bytes(1)?, row.text(2)?);
-    let is_whole = content_hash(&mime) == hash;
     let message = FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime);
-    if !is_whole || message.content_hash != hash {
+    if !message.is_whole() || message.content_hash != hash {
         return Err(LedgerError::corrupt(format!("the stored message of {key} has changed")));
     }
     Ok(Some(message))
@@ -147,10 +145,4 @@ async fn insert_message(
     )
     .await?;
     Ok(())
-}
-
-/// Lower-case hexadecimal SHA-256.
-#[must_use]
-pub fn content_hash(bytes: &[u8]) -> String {
-    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }

@@ -6,6 +6,7 @@ use super::database::{Tx, values};
 use super::restore::insert_unrecorded;
 use super::runs::{self, Run};
 use super::{Ledger, LedgerError};
+use crate::crash;
 use digest_workflows::operation::{
     Change, Event, Failure, FailureClass, Moment, Note, Operation, OperationKey, Outcome, Rules,
     State,
@@ -86,6 +87,9 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         let mut loaded = load(&mut tx, key, Lock::Operation).await?;
         let change = apply(&mut tx, &mut loaded, event, rules, actor, as_of).await?;
+        if matches!(event, Event::Judged { .. }) {
+            crash::point("decision-uncommitted");
+        }
         tx.commit().await?;
         Ok(Recorded { answer: loaded.into_answer(), change })
     }

@@ -4,7 +4,8 @@
 mod lines;
 
 pub use lines::{
-    AttemptLine, ClassCount, DecisionLine, Listing, OperationLine, RunStatus, Shown, TransitionLine,
+    AttemptLine, ClassCount, DecisionLine, FaultLine, Listing, OperationLine, RunStatus, Shown,
+    TransitionLine,
 };
 
 use super::database::{Row, Tx, values};
@@ -15,6 +16,8 @@ use jiff::Timestamp;
 
 /// At most this many missing keys are named.
 const MISSING_MAX: u32 = 100;
+/// At most this many faults of the selection are told.
+const FAULTS_MAX: u32 = 100;
 
 impl Ledger {
     /// The run in numbers.
@@ -48,6 +51,13 @@ impl Ledger {
         );
         for row in tx.rows(&sql, who).await? {
             status.missing.push(row.text(0)?);
+        }
+        let sql = format!(
+            "select customer, kind from @selection_faults where campaign = $1 and period = $2 \
+             order by at, customer limit {FAULTS_MAX}"
+        );
+        for row in tx.rows(&sql, who).await? {
+            status.faults.push(FaultLine { customer: row.maybe_text(0)?, reason: row.text(1)? });
         }
         // A closed run has work again when a verdict reopens an operation, and a hold keeps it.
         if run.held_since.is_some() && status.missing_count > 0 {
@@ -255,6 +265,7 @@ fn blank(run: &Run) -> RunStatus {
         },
         selected: run.selected,
         unkeyed: run.unkeyed,
+        faults: Vec::new(),
         pending: 0,
         sending: 0,
         retrying: 0,

@@ -5,6 +5,7 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, apply, load};
 use super::runs::run_in;
 use super::{Ledger, LedgerError};
+use crate::provider::alias::alias;
 use digest_workflows::operation::{Event, Operation, OperationKey, Period, Rules, State};
 
 /// Why runs are held by a ledger that has gone back.
@@ -108,7 +109,8 @@ async fn adopt(tx: &mut Tx, key: &OperationKey) -> Result<(), LedgerError> {
     let operation = Operation::selected(now);
     tx.execute(
         "insert into @operations (key, campaign, period, position, customer, state, since, \
-         machine, frozen_at, enqueued_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $7, $7)",
+         machine, frozen_at, enqueued_at, alias) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $7, $7, $9)",
         values![
             key.to_string(),
             campaign,
@@ -118,6 +120,7 @@ async fn adopt(tx: &mut Tx, key: &OperationKey) -> Result<(), LedgerError> {
             operation.state.name(),
             now,
             serde_json::to_string(&operation)?,
+            alias(key),
         ],
     )
     .await?;

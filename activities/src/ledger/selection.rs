@@ -4,6 +4,7 @@ use super::content::FrozenData;
 use super::database::{Tx, Value, values};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
+use crate::provider::alias::alias;
 use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
 use std::collections::HashSet;
@@ -106,6 +107,7 @@ impl Ledger {
                     period_text.as_str(),
                     position,
                     selected.key.customer_id(),
+                    alias(&selected.key),
                     operation.state.name(),
                     now,
                     machine.as_str(),
@@ -114,8 +116,8 @@ impl Ledger {
                 .to_vec(),
             );
         }
-        let columns = "@operations (key, campaign, period, position, customer, state, since, \
-                       machine, frozen_at)";
+        let columns = "@operations (key, campaign, period, position, customer, alias, state, \
+                       since, machine, frozen_at)";
         tx.insert_all(columns, &operations).await?;
         tx.insert_all("@digest_rows (key, data)", &rows).await?;
         for (customer, kind) in &page.faults {

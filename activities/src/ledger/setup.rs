@@ -2,20 +2,25 @@
 
 use super::database::{Database, Tx, quoted, values};
 use super::{Ledger, LedgerError, LedgerRef};
+use crate::crash;
 use jiff::Timestamp;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// The oldest program version that may use the ledger this program writes.
 const COMPATIBLE_FROM: i64 = 1;
 
-const SQLITE: &[(i64, &str, &str)] =
-    &[(1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql"))];
-const POSTGRES: &[(i64, &str, &str)] =
-    &[(1, "ledger", include_str!("migrations/0001_ledger.postgres.sql"))];
+const SQLITE: &[(i64, &str, &str)] = &[
+    (1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql")),
+    (2, "events", include_str!("migrations/0002_events.sqlite.sql")),
+];
+const POSTGRES: &[(i64, &str, &str)] = &[
+    (1, "ledger", include_str!("migrations/0001_ledger.postgres.sql")),
+    (2, "events", include_str!("migrations/0002_events.postgres.sql")),
+];
 
 /// The table that records migrations, as the migrator itself would create it.
 const SQLITE_RECORD: &str = "
@@ -163,6 +168,16 @@ impl Ledger {
             .transpose()
     }
 
+    /// When the newest decision was recorded, by the ledger's clock; `None` before the first.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn newest_decision(&self) -> Result<Option<Timestamp>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let sql = "select at from @decisions order by id desc limit 1";
+        tx.row(sql, &[]).await?.map(|row| row.time(0)).transpose()
+    }
+
     /// The transition counter: how many decisions this ledger has recorded. It never goes back but
     /// by a restore.
     ///
@@ -268,7 +283,10 @@ async fn migrate(db: &Database) -> Result<(), LedgerError> {
     // A newer ledger that is marked compatible is accepted.
     migrator.set_ignore_missing(true);
     let result = match db {
-        Database::Sqlite { writer, .. } => migrator.run(writer).await,
+        Database::Sqlite { writer, .. } => {
+            crash::point("migrating");
+            migrator.run(writer).await
+        }
         Database::Postgres { pool, schema, .. } => {
             // Asked first: creating needs a right on the database even where the schema exists.
             let mut tx = db.begin().await?;
@@ -278,10 +296,13 @@ async fn migrate(db: &Database) -> Result<(), LedgerError> {
                 tx.execute(&create, &[]).await?;
             }
             tx.commit().await?;
+            crash::point("migrating");
             migrator.run(pool).await
         }
     };
-    result.map_err(|error| LedgerError::corrupt(format!("the migration failed: {error}")))
+    result.map_err(|error| LedgerError::corrupt(format!("the migration failed: {error}")))?;
+    crash::point("migrating");
+    Ok(())
 }
 
 /// The ledger's version and the oldest program version that may use it; `None` without a ledger.

@@ -41,7 +41,7 @@ pub(super) fn build(parts: Parts<'_>) -> FrozenMessage {
     }
     let mut mime = Vec::new();
     builder.header("MIME-Version", Raw::new("1.0")).body(body(&parts)).serialize(&mut mime);
-    FrozenMessage {
+    let message = FrozenMessage {
         recipient: Redacted::new(parts.recipient.as_str().to_owned()),
         sender: parts.from.address.as_str().to_owned(),
         from: parts.from.to_header(),
@@ -49,9 +49,32 @@ pub(super) fn build(parts: Parts<'_>) -> FrozenMessage {
         text: Redacted::new(parts.text),
         html: parts.html.map(Redacted::new),
         headers: Redacted::new(headers),
-        content_hash: HEXLOWER.encode(&Sha256::digest(&mime)),
+        content_hash: String::new(),
         mime: Redacted::new(mime),
+    };
+    message.sealed()
+}
+
+/// SHA-256 of envelope, parts, headers and bytes, each with its length before it, so that no two
+/// messages share one.
+pub(super) fn hash(message: &FrozenMessage) -> String {
+    let FrozenMessage { recipient, sender, from, subject, text, html, headers, mime, .. } = message;
+    let mut hash = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        hash.update(bytes.len().to_be_bytes());
+        hash.update(bytes);
+    };
+    for field in [recipient.reveal(), sender, from, subject.reveal(), text.reveal()] {
+        add(field.as_bytes());
     }
+    add(if html.is_some() { b"html" } else { b"" });
+    add(html.as_ref().map_or("", |html| html.reveal().as_str()).as_bytes());
+    for (name, value) in headers.reveal() {
+        add(name.as_bytes());
+        add(value.as_bytes());
+    }
+    add(mime.reveal());
+    HEXLOWER.encode(&hash.finalize())
 }
 
 /// The headers that a provider's interface takes as a list. None of them holds a space that a

@@ -3,7 +3,7 @@
 use hyper::HeaderMap;
 use hyper::header::{DATE, RETRY_AFTER};
 use jiff::{SignedDuration, Timestamp};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A longer wish is cut to this, so that no later sum of times overflows.
 pub const LONGEST: SignedDuration = SignedDuration::from_hours(30 * 24);
@@ -23,6 +23,27 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration
         return Some(SignedDuration::from_secs(seconds).min(LONGEST));
     }
     let until = http_date(wish)?;
+    let date = headers.get(DATE).and_then(|date| http_date(date.to_str().ok()?));
+    let wait = until.duration_since(date.unwrap_or_else(|| now.into())).unwrap_or_default();
+    Some(SignedDuration::try_from(wait).map_or(LONGEST, |wait| wait.min(LONGEST)))
+}
+
+/// How many seconds the header `name` says until the provider's own rate allows more, as
+/// `ratelimit-reset` does (draft-ietf-httpapi-ratelimit-headers). `None` when it is absent or
+/// malformed.
+#[must_use]
+pub fn rate_reset(headers: &HeaderMap, name: &str) -> Option<SignedDuration> {
+    let seconds: u32 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+    Some(SignedDuration::from_secs(seconds.into()).min(LONGEST))
+}
+
+/// How long it is until the time that the header `name` says, in seconds since 1970, as SendGrid's
+/// `X-RateLimit-Reset` does. It is compared with the answer's own `Date` where there is one,
+/// otherwise with `now`. `None` when it is absent or malformed.
+#[must_use]
+pub fn rate_reset_at(headers: &HeaderMap, name: &str, now: Timestamp) -> Option<SignedDuration> {
+    let until: u32 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+    let until = SystemTime::UNIX_EPOCH + Duration::from_secs(until.into());
     let date = headers.get(DATE).and_then(|date| http_date(date.to_str().ok()?));
     let wait = until.duration_since(date.unwrap_or_else(|| now.into())).unwrap_or_default();
     Some(SignedDuration::try_from(wait).map_or(LONGEST, |wait| wait.min(LONGEST)))
@@ -73,6 +94,34 @@ mod tests {
     fn a_date_that_is_over_asks_for_no_wait() {
         assert_eq!(wait("Sun, 06 Nov 1994 08:00:00 GMT", None), Some(SignedDuration::ZERO));
         assert_eq!(wait("Fri, 31 Dec 9999 23:59:59 GMT", None), Some(LONGEST));
+    }
+
+    #[test]
+    fn a_providers_own_rate_header_is_read() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ratelimit-reset", HeaderValue::from_static("7"));
+        assert_eq!(rate_reset(&headers, "ratelimit-reset"), Some(SignedDuration::from_secs(7)));
+        headers.insert("ratelimit-reset", HeaderValue::from_static("soon"));
+        assert_eq!(rate_reset(&headers, "ratelimit-reset"), None);
+    }
+
+    #[test]
+    fn a_time_in_seconds_is_compared_with_the_servers_clock() {
+        let at = |time: &'static str, date: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-ratelimit-reset", HeaderValue::from_static(time));
+            if let Some(date) = date {
+                headers.insert(DATE, HeaderValue::from_static(date));
+            }
+            let now = Timestamp::from_second(784_111_770).unwrap();
+            rate_reset_at(&headers, "x-ratelimit-reset", now)
+        };
+        assert_eq!(at("784111800", None), Some(SignedDuration::from_secs(30)));
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(at("784111800", date), Some(SignedDuration::from_secs(23)));
+        assert_eq!(at("7", None), Some(SignedDuration::ZERO));
+        assert_eq!(at("4294967295", None), Some(LONGEST));
+        assert_eq!(at("soon", None), None);
     }
 
     #[test]

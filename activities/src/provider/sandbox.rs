@@ -19,8 +19,9 @@ pub use server::{Sandbox, SandboxError};
 pub use witness::{Acceptance, RequestRecord, Witness};
 
 use crate::message::FrozenMessage;
-use crate::provider::exchange::{Answer, BODY_BYTES_MAX, Connection, NoAnswer};
-use crate::provider::{Found, Provider, Ready, Reply};
+use crate::provider::api::{self, read, told};
+use crate::provider::exchange::{Answer, BODY_BYTES_MAX, Connection};
+use crate::provider::{Found, Provider, Ready};
 use data_encoding::HEXLOWER;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
 use futures::FutureExt;
@@ -34,7 +35,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use table::{documented, read, reply, told};
+use table::{documented, reply};
 use url::{Host, Url};
 use wire::{Acceptances, Accepted, Health, KEY_HEADER, NewMessage, PAGE, Requests, code};
 
@@ -170,34 +171,6 @@ impl SandboxProvider {
     }
 }
 
-/// A request whose connection is open.
-struct Prepared {
-    connection: Connection,
-    request: Request<Full<Bytes>>,
-}
-
-impl Ready for Prepared {
-    fn hand_over(self: Box<Self>) -> BoxFuture<'static, Reply> {
-        let Self { connection, request } = *self;
-        async move {
-            match connection.exchange(request).await {
-                Ok(answer) => reply(&answer, Timestamp::now()),
-                Err(NoAnswer::NotWritten(code)) => {
-                    Reply::NotSent(Failure::new(FailureClass::Transport, code))
-                }
-                Err(NoAnswer::Lost(code)) => Reply::Unknown(code.to_owned()),
-            }
-        }
-        .boxed()
-    }
-
-    fn abandon(self: Box<Self>) -> BoxFuture<'static, ()> {
-        // Nothing was written: the reset leaves nothing that could be taken for a message.
-        drop(self.connection);
-        futures::future::ready(()).boxed()
-    }
-}
-
 impl Provider for SandboxProvider {
     fn provider_ref(&self) -> ProviderRef {
         ProviderRef { kind: "sandbox".to_owned(), account: self.account.clone() }
@@ -223,7 +196,7 @@ impl Provider for SandboxProvider {
                 .request(Method::POST, "/v1/messages", Some(key), Bytes::from(body))
                 .map_err(|code| schema(&code))?;
             let connection = self.connect().await?;
-            Ok(Box::new(Prepared { connection, request }) as Box<dyn Ready>)
+            Ok(api::ready(connection, request, reply))
         }
         .boxed()
     }

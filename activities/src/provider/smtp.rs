@@ -14,7 +14,6 @@ mod letter;
 mod replies;
 mod session;
 mod stop;
-mod tls;
 mod wire;
 
 pub use endpoint::SettingsError;
@@ -84,7 +83,7 @@ impl Smtp {
             .ok_or(SettingsError::Timeout)?;
         let target = Target {
             endpoint,
-            tls: tls::connector(settings.ca_file.as_deref())?,
+            tls: crate::provider::tls::connector(settings.ca_file.as_deref())?,
             tls_on_loopback: settings.credentials.is_some() || settings.ca_file.is_some(),
             credentials: settings.credentials,
             ehlo_name: settings.ehlo_name,

@@ -1,6 +1,7 @@
 //! Customers as the source has them: typed ids, data, and the rows that cannot become an operation.
 
-use super::error::SourceError;
+use super::error::{Query, SourceError};
+use super::session::RowData;
 use super::statement::Dialect;
 use crate::message::Redacted;
 use digest_workflows::operation::key::{KeyError, OperationKey};
@@ -151,6 +152,15 @@ pub enum FaultReason {
         "several rows have this customer_id and differ; make the query return one row a customer"
     )]
     Differing,
+    /// One value of the customer's data, or of its rows, cannot be carried: text that is not UTF-8,
+    /// a blob. The others do not wait for it.
+    #[error("a value of this customer cannot be carried: {query}, {reason}")]
+    Unreadable {
+        /// Which statement returned it.
+        query: Query,
+        /// Which column, why, and the cure; never the value.
+        reason: String,
+    },
     /// The id makes no operation key.
     #[error(transparent)]
     NoKey(#[from] KeyError),
@@ -183,11 +193,15 @@ impl Page {
 
     /// Adds a complete group of `rows` rows with one id. `data` is the first of them.
     pub(super) fn add_group(&mut self, group: Group, key: Result<OperationKey, KeyError>) {
-        let Group { id, data, rows, differ } = group;
+        let Group { id, data, rows, differ, unreadable } = group;
         match key {
             Err(error) => self.add_fault(Some(&id), rows, error.into()),
             Ok(_) if differ => self.add_fault(Some(&id), rows, FaultReason::Differing),
             Ok(key) => {
+                if let Some(reason) = unreadable {
+                    let reason = FaultReason::Unreadable { query: Query::Customers, reason };
+                    return self.add_fault(Some(&id), rows, reason);
+                }
                 self.seen += rows;
                 self.customers.push(Customer { id, key, data: Redacted::new(data) });
             }
@@ -203,16 +217,20 @@ pub(super) struct Group {
     pub(super) rows: u64,
     /// Whether any row differs from the first.
     pub(super) differ: bool,
+    /// What cannot be carried of the first.
+    unreadable: Option<String>,
 }
 
 impl Group {
-    pub(super) fn new(id: CustomerId, data: Data) -> Self {
-        Self { id, data, rows: 1, differ: false }
+    pub(super) fn new(id: CustomerId, row: RowData) -> Self {
+        let RowData { data, unreadable } = row;
+        Self { id, data, rows: 1, differ: false, unreadable }
     }
 
-    pub(super) fn add(&mut self, data: &Data) {
+    pub(super) fn add(&mut self, row: &RowData) {
         self.rows += 1;
-        self.differ |= self.data != *data;
+        // What cannot be carried cannot be compared either.
+        self.differ |= self.data != row.data || row.unreadable.is_some();
     }
 }
 

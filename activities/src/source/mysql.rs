@@ -9,8 +9,8 @@
 //! since the protocol does not tell `bit(1)` from a wider one. MySQL's `json` is carried as JSON;
 //! MariaDB's is a name for `longtext`, and so a text.
 
-use super::customer::{Data, ID_COLUMN, IdType};
-use super::session::{Bound, Column};
+use super::customer::{ID_COLUMN, IdType};
+use super::session::{Bound, Column, RowData};
 use serde_json::{Number, Value};
 use sqlx::mysql::{MySqlColumn, MySqlRow, MySqlTypeInfo};
 use sqlx::{AssertSqlSafe, Column as _, Decode, MySql, RawSql, Row, Type, TypeInfo, ValueRef};
@@ -115,19 +115,20 @@ pub(super) fn affirms(row: &MySqlRow) -> bool {
     }
 }
 
-/// The row as JSON; else which column cannot be carried, and the cure.
-pub(super) fn data(row: &MySqlRow) -> Result<Data, String> {
-    let mut data = Data::with_capacity(row.len());
+/// The row as JSON.
+pub(super) fn data(row: &MySqlRow) -> RowData {
+    let mut read = RowData::with_capacity(row.len());
     for (index, column) in row.columns().iter().enumerate() {
         let name = column.name();
-        let mut value = value(row, index).map_err(|reason| format!("column {name:?} {reason}"))?;
-        // An id is a number, whatever its column is called.
-        if let (ID_COLUMN, Value::Bool(flag)) = (name, &value) {
-            value = Value::from(u8::from(*flag));
-        }
-        data.insert(name.to_owned(), value);
+        let value = match value(row, index) {
+            // An id is a number, whatever its column is called.
+            Ok(Value::Bool(flag)) if name == ID_COLUMN => Ok(Value::from(u8::from(flag))),
+            Ok(value) => Ok(value),
+            Err(reason) => Err(format!("column {name:?} {reason}")),
+        };
+        read.add(name, value);
     }
-    Ok(data)
+    read
 }
 
 fn value(row: &MySqlRow, index: usize) -> Result<Value, &'static str> {

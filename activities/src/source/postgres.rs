@@ -4,8 +4,8 @@
 //! exact integers. Decimals, alone or in arrays, are written as text first, so that 19.90 keeps its
 //! digits; inside `json` and `jsonb` a number is what JSON says, a float.
 
-use super::customer::{Data, IdType};
-use super::session::{Bind, Bound, Column};
+use super::customer::IdType;
+use super::session::{Bind, Bound, Column, RowData};
 use serde_json::Value;
 use sqlx::postgres::{PgArguments, PgColumn, PgRow, PgTypeInfo, PgTypeKind};
 use sqlx::query::Query;
@@ -93,17 +93,18 @@ pub(super) fn affirms(row: &PgRow) -> bool {
     }
 }
 
-/// The row, whose columns are JSON texts; else which column cannot be carried, and the cure.
-pub(super) fn data(row: &PgRow, columns: &[Column]) -> Result<Data, String> {
-    let mut data = Data::with_capacity(columns.len());
+/// The row, whose columns are JSON texts.
+pub(super) fn data(row: &PgRow, columns: &[Column]) -> RowData {
+    let mut read = RowData::with_capacity(columns.len());
     for (index, Column { name, .. }) in columns.iter().enumerate() {
-        let text: Option<&str> =
-            row.try_get(index).map_err(|error| format!("column {name:?}: {error}"))?;
-        let value = text.map_or(Ok(Value::Null), serde_json::from_str);
-        let value = value.map_err(|_| {
-            format!("column {name:?} holds JSON that is out of range; select it as text")
-        })?;
-        data.insert(name.clone(), value);
+        let text: Result<Option<&str>, _> = row.try_get(index);
+        let value = match text {
+            Err(error) => Err(format!("column {name:?}: {error}")),
+            Ok(text) => text.map_or(Ok(Value::Null), serde_json::from_str).map_err(|_| {
+                format!("column {name:?} holds JSON that is out of range; select it as text")
+            }),
+        };
+        read.add(name, value);
     }
-    Ok(data)
+    read
 }

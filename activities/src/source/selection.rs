@@ -1,10 +1,10 @@
 //! Paging through `customers`: wrapped queries, and groups of equal ids that no page cuts.
 
 use super::binder::{Binder, Parameters};
-use super::check::usable_columns;
-use super::customer::{CustomerId, Data, FaultReason, Group, IdColumn, IdType, Page};
+use super::check::{unsuitable, usable_columns};
+use super::customer::{CustomerId, FaultReason, Group, IdColumn, IdType, Page};
 use super::error::{Query, SourceError};
-use super::session::{Bound, Column, Session};
+use super::session::{Bound, Column, RowData, Session};
 use super::statement::{Dialect, Statement};
 use super::{ROWS_MAX, SELECTION_SECONDS, Source};
 use digest_workflows::operation::key::OperationKey;
@@ -99,9 +99,8 @@ impl Selection<'_> {
     ///
     /// One row more is read, which shows whether there is a next page. The group it belongs to may
     /// go on behind it, so that group is left to the next page; unless the page holds nothing else,
-    /// and then the group is read to its end, one row at a time. Where a collation calls ids equal
-    /// that are not, only the database knows which these are: it is asked for all that equal the
-    /// last one, and the page ends with them.
+    /// and then the group is read to its end, one row at a time. A row without a readable id is no
+    /// place to go on from, so it is left to the next page as well.
     pub(super) async fn fill(
         &mut self,
         page: &mut Page,
@@ -109,26 +108,49 @@ impl Selection<'_> {
         limit: u32,
     ) -> Result<(), SourceError> {
         let bound = self.page_statement(after, limit);
-        let mut groups = self.groups(bound).await?;
-        let read: u64 = groups.iter().map(|group| group.rows).sum();
-        if read > u64::from(limit)
-            && let Some(open) = groups.pop()
+        let mut found = self.found(bound).await?;
+        let read: u64 = found.iter().map(Found::rows).sum();
+        if read > u64::from(limit) && self.id.is_loose(self.source.database.dialect()) {
+            self.end_with_equal_ids(page, &mut found).await?;
+        } else if read > u64::from(limit)
+            && let Some(open) = found.pop()
         {
-            if self.id.is_loose(self.source.database.dialect()) {
-                let equal = self.groups_equal_to(&open.id).await?;
-                groups.retain(|group| equal.iter().all(|other| other.id != group.id));
-                groups.extend(equal);
-                page.next = Some(open.id);
-            } else if let Some(complete) = groups.last() {
-                page.next = Some(complete.id.clone());
+            let complete = found.iter().rposition(|found| found.id().is_some());
+            if let Some(complete) = complete {
+                found.truncate(complete + 1);
+                page.next = found.last().and_then(Found::id).cloned();
+            } else if let Some(id) = open.id() {
+                self.add_one(page, id).await?;
+                page.next = Some(id.clone());
             } else {
-                self.add_one(page, &open.id).await?;
-                page.next = Some(open.id);
+                return Err(unsuitable(Query::Customers, NO_PLACE_TO_GO_ON));
             }
         }
-        for group in groups {
-            self.add(page, group);
+        for found in found {
+            self.add(page, found);
         }
+        Ok(())
+    }
+
+    /// Where a collation calls ids equal that are not, only the database knows which these are: it is
+    /// asked for all that equal the last one, and the page ends with them.
+    async fn end_with_equal_ids(
+        &mut self,
+        page: &mut Page,
+        found: &mut Vec<Found>,
+    ) -> Result<(), SourceError> {
+        let last = found.iter().rposition(|found| found.id().is_some());
+        found.truncate(last.map_or(0, |last| last + 1));
+        let Some(id) = found.last().and_then(Found::id).cloned() else {
+            return Err(unsuitable(Query::Customers, NO_PLACE_TO_GO_ON));
+        };
+        let mut equal = self.equal_to(&id).await?;
+        equal.retain(|equal| equal.id().is_some());
+        found.retain(|found| {
+            found.id().is_none() || equal.iter().all(|equal| equal.id() != found.id())
+        });
+        found.extend(equal);
+        page.next = Some(id);
         Ok(())
     }
 
@@ -138,16 +160,16 @@ impl Selection<'_> {
         page: &mut Page,
         id: &CustomerId,
     ) -> Result<(), SourceError> {
-        for group in self.groups_equal_to(id).await? {
-            if group.id == *id {
-                self.add(page, group);
+        for found in self.equal_to(id).await? {
+            if found.id().is_none_or(|found| found == id) {
+                self.add(page, found);
             }
         }
         Ok(())
     }
 
-    /// The whole groups that the database calls equal to `id`.
-    async fn groups_equal_to(&mut self, id: &CustomerId) -> Result<Vec<Group>, SourceError> {
+    /// All that the database calls equal to `id`.
+    async fn equal_to(&mut self, id: &CustomerId) -> Result<Vec<Found>, SourceError> {
         let (mut binder, query) = self.begin();
         let list = &self.list;
         let term = self.id.term(self.source.database.dialect());
@@ -155,7 +177,7 @@ impl Selection<'_> {
         let value = binder.id(id);
         let sql =
             format!("select {list} from (\n{query}\n) as c where {usable} and {term} = {value}");
-        self.groups(binder.bound(sql)).await
+        self.found(binder.bound(sql)).await
     }
 
     /// The statement that reads a page: `limit` rows after `after`, and one more.
@@ -180,34 +202,45 @@ impl Selection<'_> {
     }
 
     /// Reads rows, and groups them by id in the order of their first rows.
-    async fn groups(&mut self, bound: Bound) -> Result<Vec<Group>, SourceError> {
+    async fn found(&mut self, bound: Bound) -> Result<Vec<Found>, SourceError> {
         let kind = self.id.kind;
-        let mut groups: Vec<Group> = Vec::new();
+        let mut found: Vec<Found> = Vec::new();
         let mut places: HashMap<CustomerId, usize> = HashMap::new();
-        let mut unreadable = false;
+        let mut mistyped = false;
         self.session
-            .each(bound, &self.columns, |data: Data| match CustomerId::of_row(&data, kind) {
-                Some(id) => {
-                    let place = *places.entry(id.clone()).or_insert(groups.len());
-                    match groups.get_mut(place) {
-                        Some(group) => group.add(&data),
-                        None => groups.push(Group::new(id, data)),
+            .each(bound, &self.columns, |row: RowData| {
+                match (CustomerId::of_row(&row.data, kind), row.unreadable) {
+                    (Some(id), unreadable) => {
+                        let row = RowData { data: row.data, unreadable };
+                        let place = *places.entry(id.clone()).or_insert(found.len());
+                        match found.get_mut(place) {
+                            Some(Found::Group(group)) => group.add(&row),
+                            _ => found.push(Found::Group(Group::new(id, row))),
+                        }
                     }
+                    (None, Some(reason)) => found.push(Found::Nameless(reason)),
+                    (None, None) => mistyped = true,
                 }
-                None => unreadable = true,
             })
             .await?;
-        if unreadable {
+        if mistyped {
             let reason = format!(
                 "column customer_id is no longer {}, as it was when this process first read it; restart digestd after a change of its type",
                 kind.with_article()
             );
             return Err(SourceError::Value { query: Query::Customers, reason });
         }
-        Ok(groups)
+        Ok(found)
     }
 
-    fn add(&self, page: &mut Page, group: Group) {
+    fn add(&self, page: &mut Page, found: Found) {
+        let group = match found {
+            Found::Group(group) => group,
+            Found::Nameless(reason) => {
+                let reason = FaultReason::Unreadable { query: Query::Customers, reason };
+                return page.add_fault(None, 1, reason);
+            }
+        };
         let id = group.id.to_string();
         let key = OperationKey::new(self.parameters.campaign, self.parameters.period, &id);
         page.add_group(group, key);
@@ -216,6 +249,31 @@ impl Selection<'_> {
 
 /// What the wrapper selects where each row tells its columns.
 pub(super) const EVERYTHING: &str = "c.*";
+const NO_PLACE_TO_GO_ON: &str = "customer_id cannot be read in a whole page of rows; select it as text that is UTF-8, or as a number";
+
+/// What a page reads, in the order of ids.
+enum Found {
+    /// The rows with one id.
+    Group(Group),
+    /// A row whose id cannot be read, and why.
+    Nameless(String),
+}
+
+impl Found {
+    fn id(&self) -> Option<&CustomerId> {
+        match self {
+            Self::Group(group) => Some(&group.id),
+            Self::Nameless(_) => None,
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Group(group) => group.rows,
+            Self::Nameless(_) => 1,
+        }
+    }
+}
 
 /// What the wrapper selects, so that each column can be read.
 pub(super) fn select_list(query: Query, columns: &[Column]) -> Result<String, SourceError> {

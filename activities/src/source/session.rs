@@ -5,6 +5,7 @@ use super::error::{self, Query, SourceError};
 use super::{mysql, postgres, sqlite};
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
+use serde_json::Value;
 use sqlx::{
     AssertSqlSafe, Connection, Executor, MySql, Postgres, Sqlite, Statement as _, Transaction,
 };
@@ -29,6 +30,29 @@ pub(super) struct Column {
     pub(super) read: Result<String, String>,
     /// The type it has as an id, if the database declares one that fits.
     pub(super) id: Option<IdType>,
+}
+
+/// One row as JSON.
+pub(super) struct RowData {
+    /// Each value by its column; null where it cannot be carried.
+    pub(super) data: Data,
+    /// Which column cannot be carried, why, and the cure, without the value; the first, if several.
+    pub(super) unreadable: Option<String>,
+}
+
+impl RowData {
+    pub(super) fn with_capacity(columns: usize) -> Self {
+        Self { data: Data::with_capacity(columns), unreadable: None }
+    }
+
+    /// Adds the value of a column, or why there is none.
+    pub(super) fn add(&mut self, column: &str, value: Result<Value, String>) {
+        let value = value.unwrap_or_else(|reason| {
+            self.unreadable.get_or_insert(reason);
+            Value::Null
+        });
+        self.data.insert(column.to_owned(), value);
+    }
 }
 
 /// One transaction. Dropped, it is rolled back.
@@ -143,27 +167,23 @@ impl Session {
         &mut self,
         bound: Bound,
         columns: &[Column],
-        mut take: impl FnMut(Data) + Send,
+        mut take: impl FnMut(RowData) + Send,
     ) -> Result<(), SourceError> {
         let read = match &mut self.inner {
             Transacting::Sqlite(transaction) => {
                 let rows = sqlite::bind(bound).fetch(&mut **transaction);
-                drain(rows, |row| sqlite::data(&row).map(&mut take)).await
+                drain(rows, |row| take(sqlite::data(&row))).await
             }
             Transacting::Postgres(transaction) => {
                 let rows = postgres::bind(bound).fetch(&mut **transaction);
-                drain(rows, |row| postgres::data(&row, columns).map(&mut take)).await
+                drain(rows, |row| take(postgres::data(&row, columns))).await
             }
             Transacting::Mysql(transaction) => {
                 let rows = mysql::query(bound).fetch(&mut **transaction);
-                drain(rows, |row| mysql::data(&row).map(&mut take)).await
+                drain(rows, |row| take(mysql::data(&row))).await
             }
         };
-        match read {
-            Ok(None) => Ok(()),
-            Ok(Some(reason)) => Err(SourceError::Value { query: self.query, reason }),
-            Err(error) => Err(self.error(&error)),
-        }
+        read.map_err(|error| self.error(&error))
     }
 
     /// Runs the statement; the rows it touched.
@@ -208,17 +228,14 @@ impl Session {
     }
 }
 
-/// Hands each row to `take` until it finds one unreadable; why, then.
 async fn drain<R>(
     mut rows: BoxStream<'_, Result<R, sqlx::Error>>,
-    mut take: impl FnMut(R) -> Result<(), String>,
-) -> Result<Option<String>, sqlx::Error> {
+    mut take: impl FnMut(R),
+) -> Result<(), sqlx::Error> {
     while let Some(row) = rows.try_next().await? {
-        if let Err(reason) = take(row) {
-            return Ok(Some(reason));
-        }
+        take(row);
     }
-    Ok(None)
+    Ok(())
 }
 
 async fn describe_sqlite(

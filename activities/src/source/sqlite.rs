@@ -4,8 +4,8 @@
 //! `boolean` and dates apart, which are stored as numbers and texts. There are no decimals: a price
 //! kept as `real` is a float, and `printf('%.2f', price) as price` gives it its digits back.
 
-use super::customer::{Data, ID_COLUMN, IdType};
-use super::session::{Bind, Bound, Column};
+use super::customer::{ID_COLUMN, IdType};
+use super::session::{Bind, Bound, Column, RowData};
 use serde_json::{Number, Value};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteColumn, SqliteRow, SqliteValueRef};
@@ -50,15 +50,15 @@ pub(super) fn affirms(row: &SqliteRow) -> bool {
     }
 }
 
-/// The row as JSON; else which column cannot be carried, and the cure.
-pub(super) fn data(row: &SqliteRow) -> Result<Data, String> {
-    let mut data = Data::with_capacity(row.len());
+/// The row as JSON.
+pub(super) fn data(row: &SqliteRow) -> RowData {
+    let mut read = RowData::with_capacity(row.len());
     for (index, column) in row.columns().iter().enumerate() {
         let unreadable = |error: sqlx::Error| format!("column {:?}: {error}", column.name());
-        let value = row.try_get_raw(index).map_err(unreadable)?;
-        data.insert(column.name().to_owned(), json(value, column)?);
+        let value = row.try_get_raw(index).map_err(unreadable);
+        read.add(column.name(), value.and_then(|value| json(value, column)));
     }
-    Ok(data)
+    read
 }
 
 fn json(value: SqliteValueRef<'_>, column: &SqliteColumn) -> Result<Value, String> {

@@ -13,6 +13,7 @@ use digest_workflows::operation::{
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, SqliteConnection};
 use std::time::Duration;
 
@@ -129,6 +130,30 @@ impl Raw {
             Self::Postgres(raw) => {
                 let sql = sql.replace('@', &format!("{SCHEMA}."));
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(raw).await.unwrap();
+            }
+        }
+    }
+
+    /// Makes a ledger as version 1 of it was, without its identity.
+    pub(crate) async fn migrate_to_version_1(&mut self) {
+        let migrator = |sql: &'static str, table: &'static str| {
+            let sql = sqlx::SqlSafeStr::into_sql_str(sql);
+            let kind = MigrationType::Simple;
+            let migration = Migration::new(1, "ledger".into(), kind, sql, false);
+            let mut migrator = Migrator::with_migrations(vec![migration]);
+            migrator.dangerous_set_table_name(table);
+            migrator
+        };
+        match self {
+            Self::Sqlite(raw) => {
+                let sql = include_str!("../../src/ledger/migrations/0001_ledger.sqlite.sql");
+                migrator(sql, "digestd_migrations").run(raw).await.unwrap();
+            }
+            Self::Postgres(raw) => {
+                let schema = format!("create schema {SCHEMA}; set search_path to {SCHEMA}");
+                sqlx::raw_sql(AssertSqlSafe(schema)).execute(&mut *raw).await.unwrap();
+                let sql = include_str!("../../src/ledger/migrations/0001_ledger.postgres.sql");
+                migrator(sql, "migrations").run(raw).await.unwrap();
             }
         }
     }
@@ -360,7 +385,7 @@ pub(crate) fn refused(attempt: u32, class: FailureClass) -> Event {
 
 pub(crate) fn message(text: &str) -> FrozenMessage {
     let mime = format!("Subject: a\r\n\r\n{text}\r\n").into_bytes();
-    FrozenMessage {
+    let message = FrozenMessage {
         recipient: Redacted::new("anna@shop.example".into()),
         sender: "digest@shop.example".into(),
         from: "Shop <digest@shop.example>".into(),
@@ -368,9 +393,10 @@ pub(crate) fn message(text: &str) -> FrozenMessage {
         text: Redacted::new(text.into()),
         html: None,
         headers: digest_activities::message::Redacted::new(Vec::new()),
-        content_hash: digest_activities::ledger::content_hash(&mime),
+        content_hash: String::new(),
         mime: Redacted::new(mime),
-    }
+    };
+    message.sealed()
 }
 
 /// Waits until the ledger's clock shows another time than it does now.

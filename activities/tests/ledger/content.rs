@@ -7,6 +7,7 @@ use digest_workflows::operation::{Event, Note, State};
 on_both!(
     the_first_rendering_wins_byte_for_byte,
     a_stored_message_that_was_changed_is_refused,
+    a_change_of_any_field_is_noticed,
     cleaning_drops_the_content_of_that_key_alone,
     nothing_is_stored_for_a_settled_operation,
     frozen_data_is_what_was_selected,
@@ -54,6 +55,34 @@ async fn a_stored_message_that_was_changed_is_refused(place: Place) {
             assert!(error.to_string().contains(&key.to_string()), "{error}");
         }
     }
+}
+
+/// What one provider takes from the bytes, another takes from the fields beside them.
+async fn a_change_of_any_field_is_noticed(place: Place) {
+    let mut bench = place.bench(1).await;
+    let key = bench.key(1);
+    bench.ledger.store_message(&key, &message("hello")).await.unwrap();
+    let head = bench.raw.rows("select message from @messages").await[0][0].clone();
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&head).unwrap();
+    let fields =
+        fields.into_iter().filter(|(name, _)| !["mime", "content_hash"].contains(&&**name));
+    let mut noticed = 0;
+    for (name, value) in fields {
+        let other = match value {
+            serde_json::Value::Array(_) => serde_json::json!([["Reply-To", "x"]]),
+            _ => serde_json::json!("bob@shop.example"),
+        };
+        let mut changed: serde_json::Value = serde_json::from_str(&head).unwrap();
+        changed[&name] = other;
+        bench.raw.execute(&format!("update @messages set message = '{changed}'")).await;
+        let error = bench.ledger.message(&key).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Corrupt(_)), "{name}: {error:?}");
+        assert!(error.to_string().contains(&key.to_string()), "{name}: {error}");
+        noticed += 1;
+    }
+    assert_eq!(noticed, 7, "recipient, sender, from, subject, text, html, headers");
+    bench.raw.execute(&format!("update @messages set message = '{head}'")).await;
+    assert_eq!(bench.ledger.message(&key).await.unwrap(), Some(message("hello")));
 }
 
 async fn cleaning_drops_the_content_of_that_key_alone(place: Place) {

@@ -116,7 +116,10 @@ async fn faults_are_kept_and_counted_beside_the_selection(place: Place) {
     assert_eq!((run.selected, run.unkeyed, run.state), (0, 6, RunState::Frozen));
     assert_eq!(bench.raw.count("@selection_faults").await, 4);
     assert_eq!(bench.raw.count("@selection_faults where customer is null").await, 2);
-    assert_eq!(bench.ledger.status(CAMPAIGN, period).await.unwrap().unkeyed, 6);
+    let status = bench.ledger.status(CAMPAIGN, period).await.unwrap();
+    assert_eq!((status.unkeyed, status.faults.len()), (6, 4));
+    let named = status.faults.iter().filter(|fault| fault.customer.as_deref() == Some("7"));
+    assert_eq!(named.map(|fault| fault.reason.as_str()).collect::<Vec<_>>(), ["duplicate"; 2]);
 }
 
 async fn frozen_rows_never_change(place: Place) {

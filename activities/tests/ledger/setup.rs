@@ -5,7 +5,11 @@ use digest_activities::ledger::{Ledger, LedgerError, LedgerRef, ddl, grants};
 use digest_tests::proxy::{Fault, Proxy};
 use std::time::{Duration, Instant};
 
+/// The version that this program writes.
+const NEWEST: i64 = 2;
+
 on_both!(
+    an_upgrade_keeps_what_is_there,
     a_fresh_database_is_refused_until_it_is_set_up,
     setting_up_again_changes_nothing,
     another_ledger_or_epoch_is_refused,
@@ -15,21 +19,37 @@ on_both!(
     times_and_texts_come_back_as_they_were_stored,
 );
 
+async fn an_upgrade_keeps_what_is_there(place: Place) {
+    let mut raw = place.raw_created().await;
+    raw.migrate_to_version_1().await;
+    raw.execute(
+        "insert into @meta (name, value) values ('id', 'old'), ('epoch', '3'), ('version', '1'), \
+         ('compatible_from', '1')",
+    )
+    .await;
+    let refused = Ledger::connect(&place.url, SCHEMA).await.unwrap_err();
+    assert!(matches!(refused, LedgerError::Unmigrated { found: 1, needed: NEWEST }), "{refused:?}");
+    let (ledger, setup) = Ledger::set_up(&place.url, SCHEMA).await.unwrap();
+    assert_eq!((setup.from, setup.to), (1, NEWEST));
+    assert_eq!(ledger.identity(), &LedgerRef { id: "old".to_owned(), epoch: 3 });
+    super::transitions::every_kind_of_transition(&mut place.bench(4).await).await;
+}
+
 async fn a_fresh_database_is_refused_until_it_is_set_up(place: Place) {
     // On SQLite an empty file, so that there is a database to connect to.
     drop(place.raw_created().await);
     let refused = Ledger::connect(&place.url, SCHEMA).await.unwrap_err();
-    assert!(matches!(refused, LedgerError::Unmigrated { found: 0, needed: 1 }), "{refused:?}");
+    assert!(matches!(refused, LedgerError::Unmigrated { found: 0, needed: NEWEST }), "{refused:?}");
     assert!(refused.to_string().contains("digestd setup"));
     let (_, setup) = Ledger::set_up(&place.url, SCHEMA).await.unwrap();
-    assert_eq!((setup.from, setup.to), (0, 1));
+    assert_eq!((setup.from, setup.to), (0, NEWEST));
     place.connect().await;
 }
 
 async fn setting_up_again_changes_nothing(place: Place) {
     let bench = place.bench(2).await;
     let (again, setup) = Ledger::set_up(&place.url, SCHEMA).await.unwrap();
-    assert_eq!((setup.from, setup.to), (1, 1));
+    assert_eq!((setup.from, setup.to), (NEWEST, NEWEST));
     assert_eq!(again.identity(), bench.ledger.identity());
     assert_eq!(bench.run().await.selected, 2);
     assert_eq!(place.connect().await.identity(), bench.ledger.identity());
@@ -62,7 +82,8 @@ async fn a_newer_ledger_is_used_only_if_it_is_marked_compatible(place: Place) {
         Ledger::connect(&place.url, SCHEMA).await.unwrap_err(),
         Ledger::set_up(&place.url, SCHEMA).await.unwrap_err(),
     ] {
-        let is_too_new = matches!(refused, LedgerError::TooNew { found: 7, needs: 6, known: 1 });
+        let is_too_new =
+            matches!(refused, LedgerError::TooNew { found: 7, needs: 6, known: NEWEST });
         assert!(is_too_new, "{refused:?}");
     }
 }
@@ -72,7 +93,7 @@ async fn an_older_ledger_is_refused(place: Place) {
     let mut raw = place.raw().await;
     raw.execute("update @meta set value = '0' where name in ('version', 'compatible_from')").await;
     let refused = Ledger::connect(&place.url, SCHEMA).await.unwrap_err();
-    assert!(matches!(refused, LedgerError::Unmigrated { found: 0, needed: 1 }), "{refused:?}");
+    assert!(matches!(refused, LedgerError::Unmigrated { found: 0, needed: NEWEST }), "{refused:?}");
 }
 
 /// A DBA may run it instead of `setup`, and `setup` afterwards changes nothing.
@@ -80,14 +101,14 @@ async fn the_printed_ddl_is_a_whole_ledger(place: Place) {
     place.raw_created().await.execute(&ddl(&place.url, SCHEMA)).await;
     let ledger = place.connect().await;
     let (again, setup) = Ledger::set_up(&place.url, SCHEMA).await.unwrap();
-    assert_eq!((setup.from, setup.to), (1, 1));
+    assert_eq!((setup.from, setup.to), (NEWEST, NEWEST));
     assert_eq!(again.identity(), ledger.identity());
 
     // The migrator finds its record too, as it will for the next version.
     let mut raw = place.raw().await;
     raw.execute("update @meta set value = '0' where name = 'version'").await;
     let (_, setup) = Ledger::set_up(&place.url, SCHEMA).await.unwrap();
-    assert_eq!((setup.from, setup.to), (0, 1));
+    assert_eq!((setup.from, setup.to), (0, NEWEST));
 }
 
 async fn times_and_texts_come_back_as_they_were_stored(place: Place) {
@@ -109,17 +130,29 @@ fn the_two_ddl_files_differ_in_dialect_only() {
         let lines = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
         lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
     };
-    let postgres = include_str!("../../src/ledger/migrations/0001_ledger.postgres.sql")
-        .replace(
-            "bigint generated always as identity primary key",
-            "integer primary key autoincrement",
-        )
-        .replace("bigint", "integer")
-        .replace("bytea", "blob")
-        .replace(" collate \"C\"", "")
-        .replace("\n);", "\n) strict;");
-    let sqlite = include_str!("../../src/ledger/migrations/0001_ledger.sqlite.sql").to_owned();
-    assert_eq!(normal(postgres), normal(sqlite));
+    let in_sqlite = |postgres: &str| {
+        postgres
+            .replace(
+                "bigint generated always as identity primary key",
+                "integer primary key autoincrement",
+            )
+            .replace("bigint", "integer")
+            .replace("bytea", "blob")
+            .replace(" collate \"C\"", "")
+            .replace("\n);", "\n) strict;")
+    };
+    for (postgres, sqlite) in [
+        (
+            include_str!("../../src/ledger/migrations/0001_ledger.postgres.sql"),
+            include_str!("../../src/ledger/migrations/0001_ledger.sqlite.sql"),
+        ),
+        (
+            include_str!("../../src/ledger/migrations/0002_events.postgres.sql"),
+            include_str!("../../src/ledger/migrations/0002_events.sqlite.sql"),
+        ),
+    ] {
+        assert_eq!(normal(in_sqlite(postgres)), normal(sqlite.to_owned()));
+    }
 }
 
 #[tokio::test]
@@ -164,7 +197,7 @@ async fn a_role_with_the_printed_grants_alone_does_everything() {
     let mut bench = worker.bench(4).await;
     bench.raw = raw;
     let (_, setup) = Ledger::set_up(&worker.url, SCHEMA).await.unwrap();
-    assert_eq!((setup.from, setup.to), (1, 1));
+    assert_eq!((setup.from, setup.to), (NEWEST, NEWEST));
     super::transitions::every_kind_of_transition(&mut bench).await;
     bench.raw.execute(&format!("drop owned by \"{role}\"; drop role \"{role}\";")).await;
 }

@@ -155,8 +155,12 @@ async fn instants_compare_in_utc_whatever_the_column() {
         let rows = "select customer as customer_id, title from items where at >= :period_start and at < :period_end";
         let source = Source::connect(&url, with_rows(CUSTOMERS, rows)).await.unwrap();
         let rows = source.rows_page(&parameters(), &[CustomerId::Integer(1)]).await.unwrap();
-        let titles: Vec<&Value> =
-            rows[&CustomerId::Integer(1)].iter().map(|row| &row["title"]).collect();
+        let titles: Vec<&Value> = rows[&CustomerId::Integer(1)]
+            .as_ref()
+            .unwrap()
+            .iter()
+            .map(|row| &row["title"])
+            .collect();
         assert_eq!(titles, ["first"], "{kind}");
     }
 }

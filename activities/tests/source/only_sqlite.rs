@@ -49,9 +49,38 @@ async fn declared_booleans_and_times_are_told_apart() {
         "day": "2026-10-12", "price": "19.90", "photo": null});
     assert_eq!(Value::Object(page_through(&source, 10).await.data()[0].clone()), expected);
     behaviour.execute(&url, "update customers set photo = x'00ff'").await;
-    let error = source.customers_page(&parameters(), None, 10).await.unwrap_err();
-    assert!(matches!(error, SourceError::Value { .. }), "{error}");
-    assert!(error.to_string().contains("\"photo\" holds a blob"), "{error}");
+    let page = page_through(&source, 10).await;
+    assert!(page.ids.is_empty());
+    let reason = page.pages[0].faults[0].reason.to_string();
+    assert!(reason.contains("\"photo\" holds a blob"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_carried_is_the_fault_of_its_customer_alone() {
+    let behaviour = Behaviour::sqlite();
+    let customers = "insert into customers values ('a', 'a', 'Ann', 1), \
+        ('b', 'b', cast(x'ff' as text), 1), (cast(x'62ff' as text), 'b', 'Bo', 1), \
+        ('c', 'c', 'Cy', 1), ('d', 'd', x'00', 1), ('e', 'e', 'Ed', 1), \
+        (cast(x'ff' as text), 'f', 'Flo', 1), (cast(x'ffff' as text), 'f', 'Flo', 1)";
+    let items = "create table items (customer text, title text)";
+    let titles =
+        "insert into items values ('a', 'x'), ('c', 'x'), ('c', cast(x'fe' as text)), ('c', 'x')";
+    let url = behaviour.database(&[&table("text"), customers, items, titles]).await;
+    let rows = "select customer as customer_id, title from items";
+    let source = Source::connect(&url, with_rows(CUSTOMERS, rows)).await.unwrap();
+    // Whatever the pages' size: nobody twice, nobody left out, each fault counted once.
+    for limit in 2..=9 {
+        let paged = page_through(&source, limit).await;
+        assert_eq!(paged.ids, ["a", "c", "e"], "pages of {limit}");
+        let unreadable = |reason: &FaultReason| matches!(reason, FaultReason::Unreadable { .. });
+        assert_eq!(paged.faulty_rows(unreadable), 5, "pages of {limit}");
+    }
+    let ids = ["a", "c", "e"].map(|id| CustomerId::Text(id.to_owned()));
+    let rows = source.rows_page(&parameters(), &ids).await.unwrap();
+    assert_eq!(rows[&ids[0]].as_ref().unwrap().len(), 1);
+    let reason = rows[&ids[1]].as_ref().unwrap_err().to_string();
+    assert!(reason.contains("rows, column \"title\" holds text that is not UTF-8"), "{reason}");
+    assert!(!rows.contains_key(&ids[2]));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{
-    AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, Row as _, SqliteConnection,
+    AssertSqlSafe, ColumnIndex, Connection as _, Decode, MySqlConnection, PgConnection, Row,
+    SqliteConnection, Type,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,26 +43,50 @@ impl Database {
 
     /// The rows of a query of two text columns.
     pub(crate) async fn pairs(&self, sql: &str) -> Vec<(String, String)> {
+        let pair = |row: Vec<String>| {
+            let [first, second] = <[String; 2]>::try_from(row).unwrap();
+            (first, second)
+        };
+        self.rows(sql).await.into_iter().map(pair).collect()
+    }
+
+    /// The rows of a query of text columns.
+    pub(crate) async fn rows(&self, sql: &str) -> Vec<Vec<String>> {
+        self.at_one_moment(&[sql]).await.remove(0)
+    }
+
+    /// The rows of several queries of text columns, from one snapshot.
+    pub(crate) async fn at_one_moment(&self, queries: &[&str]) -> Vec<Vec<Vec<String>>> {
+        let mut all = Vec::new();
         match self {
             Self::Sqlite(path) => {
                 let mut connection = sqlite(path).await;
-                let sql = AssertSqlSafe(sql.replace(" @", " digestd_"));
-                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
-                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+                let mut tx = connection.begin().await.unwrap();
+                for query in queries {
+                    let sql = AssertSqlSafe(query.replace(" @", " digestd_"));
+                    all.push(texts(&sqlx::query(sql).fetch_all(&mut *tx).await.unwrap()));
+                }
             }
             Self::Postgres(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
-                let sql = AssertSqlSafe(sql.replace(" @", " digestd."));
-                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
-                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+                let begin = "begin transaction isolation level repeatable read, read only";
+                let mut tx = connection.begin_with(begin).await.unwrap();
+                for query in queries {
+                    let sql = AssertSqlSafe(query.replace(" @", " digestd."));
+                    all.push(texts(&sqlx::query(sql).fetch_all(&mut *tx).await.unwrap()));
+                }
             }
             Self::Mariadb(url) => {
                 let mut connection = MySqlConnection::connect(url).await.unwrap();
-                let sql = AssertSqlSafe(sql.to_owned());
-                let rows = sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
-                rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+                let begin = "start transaction with consistent snapshot, read only";
+                let mut tx = connection.begin_with(begin).await.unwrap();
+                for query in queries {
+                    let sql = AssertSqlSafe((*query).to_owned());
+                    all.push(texts(&sqlx::query(sql).fetch_all(&mut *tx).await.unwrap()));
+                }
             }
         }
+        all
     }
 
     /// How many rows `from` has, a table with its conditions.
@@ -70,6 +95,15 @@ impl Database {
         let sql = format!("select cast(count(*) as {text}), '' from {from}");
         self.pairs(&sql).await[0].0.parse().unwrap()
     }
+}
+
+fn texts<R>(rows: &[R]) -> Vec<Vec<String>>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    rows.iter().map(|row| (0..row.len()).map(|column| row.get(column)).collect()).collect()
 }
 
 async fn sqlite(path: &PathBuf) -> SqliteConnection {

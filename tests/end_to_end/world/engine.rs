@@ -70,12 +70,21 @@ impl World {
         if !condition.is_empty() {
             query = format!("{query} AND {condition}");
         }
-        let options = WorkflowListOptions::default();
-        let list = self.client.list_workflows(query, options).map_ok(|workflow| {
-            let execution = workflow.raw().execution.clone().unwrap();
-            (execution.workflow_id, execution.run_id)
-        });
-        list.try_collect().await.unwrap()
+        self.listed(query).await
+    }
+
+    /// The ids of the workflows that fit `query`, of whichever campaign.
+    pub(crate) async fn listed(&self, query: String) -> Vec<(String, String)> {
+        // A server that was killed needs a moment before it lists what it has.
+        until("the list of workflows", async || {
+            let options = WorkflowListOptions::default();
+            let list = self.client.list_workflows(query.clone(), options).map_ok(|workflow| {
+                let execution = workflow.raw().execution.clone().unwrap();
+                (execution.workflow_id, execution.run_id)
+            });
+            list.try_collect().await.ok()
+        })
+        .await
     }
 
     /// Terminates the workflow with this id.

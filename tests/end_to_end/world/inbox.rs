@@ -1,6 +1,6 @@
-//! What the provider took, by its own record, and what must never differ between that and the
-//! ledger.
+//! What the provider took, by its own record.
 
+use digest_activities::provider::sandbox::{Acceptance, Witness};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,51 +9,64 @@ use std::path::Path;
 /// How often each key was taken.
 pub(crate) type Inbox = BTreeMap<String, u32>;
 
+/// One message that the provider took.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    /// The key it was sent under.
+    pub(crate) key: String,
+    /// When, where the record tells.
+    pub(crate) at: Option<Timestamp>,
+    /// The hash of what was sent, where the record tells.
+    pub(crate) body: Option<String>,
+}
+
+/// How often each key was taken.
+pub(crate) fn counted(taken: &[Taken]) -> Inbox {
+    let mut inbox = Inbox::new();
+    for message in taken {
+        *inbox.entry(message.key.clone()).or_default() += 1;
+    }
+    inbox
+}
+
 /// One request that the sandbox saw.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    /// The key it came under.
+    pub(crate) key: String,
+    /// Its place among the requests with this key, from 1.
+    pub(crate) nth: u64,
     /// When it came.
     pub(crate) at: Timestamp,
-}
-
-/// What is wrong between ledger and provider, in one sentence each. Empty is right; it must be
-/// right at every moment, not only at the end.
-pub(crate) fn violations(operations: &BTreeMap<String, String>, inbox: &Inbox) -> Vec<String> {
-    let mut found = Vec::new();
-    for (key, count) in inbox {
-        if *count > 1 {
-            found.push(format!("{key} was taken {count} times"));
-        }
-        match operations.get(key).map(String::as_str) {
-            None => found.push(format!("{key} was taken, and the ledger does not know it")),
-            Some(state @ ("selected" | "retrying" | "suppressed" | "dead")) => {
-                found.push(format!("{key} was taken, and the ledger says {state}"));
-            }
-            Some(_) => {}
-        }
-    }
-    for (key, state) in operations {
-        if matches!(state.as_str(), "sent" | "cleaned") && !inbox.contains_key(key) {
-            found.push(format!("{key} is {state}, and nobody has taken it"));
-        }
-    }
-    found
+    /// Hash of its body.
+    pub(crate) body_hash: String,
+    /// What went wrong with it by the script.
+    pub(crate) fault: Option<String>,
 }
 
 /// By the sandbox's log, whose last line may be half written.
-pub(crate) fn of_sandbox(log: &Path) -> Inbox {
-    let mut inbox = Inbox::new();
-    for line in lines(log, "acceptance") {
-        *inbox.entry(line["key"].as_str().unwrap().to_owned()).or_default() += 1;
-    }
-    inbox
+pub(crate) fn of_sandbox(log: &Path) -> Vec<Taken> {
+    lines(log, "acceptance")
+        .iter()
+        .map(|line| Taken {
+            key: line["key"].as_str().unwrap().to_owned(),
+            at: Some(line["at"].as_str().unwrap().parse().unwrap()),
+            body: Some(line["body_hash"].as_str().unwrap().to_owned()),
+        })
+        .collect()
 }
 
 /// Every request, by the same log.
 pub(super) fn requests(log: &Path) -> Vec<Request> {
     lines(log, "request")
         .iter()
-        .map(|line| Request { at: line["at"].as_str().unwrap().parse().unwrap() })
+        .map(|line| Request {
+            key: line["key"].as_str().unwrap().to_owned(),
+            nth: line["nth"].as_u64().unwrap(),
+            at: line["at"].as_str().unwrap().parse().unwrap(),
+            body_hash: line["body_hash"].as_str().unwrap().to_owned(),
+            fault: line["fault"].as_str().map(str::to_owned),
+        })
         .collect()
 }
 
@@ -67,13 +80,22 @@ fn lines(log: &Path, event: &str) -> Vec<Value> {
         .collect()
 }
 
+/// By the witness of a sandbox in this process.
+pub(crate) fn of_witness(witness: &Witness) -> Vec<Taken> {
+    let taken = |acceptance: &Acceptance| Taken {
+        key: acceptance.key.clone(),
+        at: Some(acceptance.at),
+        body: Some(acceptance.body_hash.clone()),
+    };
+    witness.acceptances.iter().map(taken).collect()
+}
+
 /// By the messages that a mail server has stored.
-pub(crate) fn of_mail(messages: &[Vec<u8>]) -> Inbox {
-    let mut inbox = Inbox::new();
-    for message in messages {
-        *inbox.entry(header(message, "X-Operation-Key")).or_default() += 1;
-    }
-    inbox
+pub(crate) fn of_mail(messages: &[Vec<u8>]) -> Vec<Taken> {
+    messages
+        .iter()
+        .map(|message| Taken { key: header(message, "X-Operation-Key"), at: None, body: None })
+        .collect()
 }
 
 /// One header of a message, unfolded.
@@ -85,24 +107,4 @@ fn header(message: &[u8], name: &str) -> String {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .unwrap_or_else(|| panic!("a message without {name}"));
     line.trim().to_owned()
-}
-
-#[test]
-fn the_check_finds_every_kind_of_difference() {
-    let operations = |state: &str| BTreeMap::from([("k".to_owned(), state.to_owned())]);
-    let taken = |count| Inbox::from([("k".to_owned(), count)]);
-    for state in ["selected", "retrying", "suppressed", "dead"] {
-        assert_eq!(violations(&operations(state), &taken(1)).len(), 1, "{state}");
-        assert_eq!(violations(&operations(state), &Inbox::new()).len(), 0, "{state}");
-    }
-    for state in ["sent", "cleaned"] {
-        assert_eq!(violations(&operations(state), &taken(1)).len(), 0, "{state}");
-        assert_eq!(violations(&operations(state), &taken(2)).len(), 1, "{state}");
-        assert_eq!(violations(&operations(state), &Inbox::new()).len(), 1, "{state}");
-    }
-    for state in ["sending", "unknown", "expired"] {
-        assert_eq!(violations(&operations(state), &taken(1)).len(), 0, "{state}");
-        assert_eq!(violations(&operations(state), &taken(2)).len(), 1, "{state}");
-    }
-    assert_eq!(violations(&BTreeMap::new(), &taken(1)).len(), 1);
 }

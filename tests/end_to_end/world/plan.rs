@@ -13,6 +13,10 @@ pub(crate) struct Plan {
     pub(super) bigint: bool,
     postgres: bool,
     mariadb: bool,
+    /// The database of a server of the test's own.
+    database: Option<String>,
+    /// The crash point that a first `setup` dies at.
+    broken_setup: Option<String>,
 }
 
 /// One customer of the shop.
@@ -45,6 +49,8 @@ pub(crate) fn world(name: &str) -> Plan {
         bigint: false,
         postgres: false,
         mariadb: false,
+        database: None,
+        broken_setup: None,
     };
     for (key, value) in [
         ("ledger.url", "sqlite://digestd.db"),
@@ -158,6 +164,18 @@ impl Plan {
         self
     }
 
+    /// Shop and ledger in this database of PostgreSQL.
+    pub(crate) fn postgres_at(mut self, url: String) -> Self {
+        self.database = Some(url);
+        self.postgres()
+    }
+
+    /// A first `digestd setup` dies at this crash point, before the one that succeeds.
+    pub(crate) fn setup_dies_at(mut self, point: &str) -> Self {
+        self.broken_setup = Some(point.to_owned());
+        self
+    }
+
     /// Makes it, on the shared Temporal server. `None`, after a line that says so, where a part is
     /// absent.
     pub(crate) async fn start(self) -> Option<World> {
@@ -169,8 +187,12 @@ impl Plan {
     pub(crate) async fn start_on(mut self, server: SocketAddr) -> Option<World> {
         let folder = tempfile::tempdir().unwrap();
         let (shop, ledger) = if self.postgres {
-            let postgres = Postgres::shared("end to end on PostgreSQL").await.unwrap()?;
-            let url = postgres.database(&self.campaign.replace('-', "_")).await.unwrap();
+            let url = if let Some(url) = self.database.take() {
+                url
+            } else {
+                let postgres = Postgres::shared("end to end on PostgreSQL").await.unwrap()?;
+                postgres.database(&self.campaign.replace('-', "_")).await.unwrap()
+            };
             self = self.with("source.url", url.clone());
             if self.settings["ledger"]["url"].as_str() == Some("sqlite://digestd.db") {
                 self = self.with("ledger.url", url.clone());
@@ -206,9 +228,13 @@ impl Plan {
             client,
             shop,
             ledger,
-            inbox: None,
+            customers: self.customers,
+            taken: None,
             workers: std::sync::atomic::AtomicU32::new(0),
         };
+        if let Some(point) = &self.broken_setup {
+            world.digestd_that_dies_at(point, &["setup"]).await;
+        }
         let setup = world.digestd("setup").await;
         assert_eq!(setup.code, 0, "{setup:?}");
         Some(world)

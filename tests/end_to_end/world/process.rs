@@ -32,9 +32,22 @@ impl World {
         self.digestd_with(&arguments).await
     }
 
+    /// Runs one command, which must die at its crash point.
+    pub(crate) async fn digestd_that_dies_at(&self, point: &str, arguments: &[&str]) {
+        let mut command = self.command(arguments);
+        command.env("DIGESTD_CRASH_AT", point);
+        let said = self.ended(command, arguments).await;
+        let name = point.split(':').next().unwrap();
+        assert!(said.code == -1 && said.stderr.contains(&last_words(name)), "{said:?}");
+    }
+
     /// Runs one command, whose arguments may have spaces, to its end.
     pub(crate) async fn digestd_with(&self, arguments: &[&str]) -> Said {
-        let mut command = tokio::process::Command::from(self.command(arguments));
+        self.ended(self.command(arguments), arguments).await
+    }
+
+    async fn ended(&self, command: Command, arguments: &[&str]) -> Said {
+        let mut command = tokio::process::Command::from(command);
         let run = command.stdin(Stdio::null()).kill_on_drop(true).output();
         let output = tokio::time::timeout(2 * PATIENCE, run)
             .await
@@ -133,6 +146,7 @@ impl Worker {
         use std::os::unix::process::ExitStatusExt as _;
         let status = self.ended_within(PATIENCE).await;
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{}", self.said());
+        assert!(self.said().contains(&last_words("")), "{}", self.said());
     }
 
     /// Where it answers health checks.
@@ -144,6 +158,12 @@ impl Worker {
         })
         .await
     }
+}
+
+/// What a process says at its crash point; of any for an empty name.
+fn last_words(point: &str) -> String {
+    let end = "the process ends by SIGKILL";
+    if point.is_empty() { end.to_owned() } else { format!("crash point {point}: {end}") }
 }
 
 impl Drop for Worker {

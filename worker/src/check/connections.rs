@@ -81,7 +81,7 @@ impl Connections<'_> {
         let page = source.customers_page(&parameters, None, 1).await?;
         let unusable: u64 = page.faults.iter().map(|fault| fault.rows).sum();
         let first = match page.customers.into_iter().next() {
-            Some(customer) => Some(First::read(&source, &parameters, customer).await?),
+            Some(customer) => First::read(&source, &parameters, customer).await?,
             None => None,
         };
         let mut detail = format!(
@@ -223,7 +223,7 @@ impl Connections<'_> {
     }
 }
 
-/// The first customer, as a message is rendered for them.
+/// The first customer, as a message is rendered for them; none whose rows cannot be carried.
 struct First {
     customer: Customer,
     rows: Vec<Value>,
@@ -235,12 +235,13 @@ impl First {
         source: &Source,
         parameters: &Parameters<'_>,
         customer: Customer,
-    ) -> Result<Self, SourceError> {
+    ) -> Result<Option<Self>, SourceError> {
         let ids = std::slice::from_ref(&customer.id);
         let mut rows = source.rows_page(parameters, ids).await?;
-        let rows = rows.remove(&customer.id).unwrap_or_default();
+        let rows = rows.remove(&customer.id).unwrap_or_else(|| Ok(Vec::new()));
+        let Ok(rows) = rows else { return Ok(None) };
         let rows = rows.into_iter().map(Value::Object).collect();
-        Ok(Self { customer, rows, selected_at: parameters.selected_at })
+        Ok(Some(Self { customer, rows, selected_at: parameters.selected_at }))
     }
 }
 

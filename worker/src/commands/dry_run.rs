@@ -48,12 +48,14 @@ pub(super) async fn run(
             count(format!("not selected: {}", fault.reason), fault.rows);
         }
         for customer in &page.customers {
-            let rows: Vec<Value> = rows
-                .remove(&customer.id)
-                .unwrap_or_default()
-                .into_iter()
-                .map(Value::Object)
-                .collect();
+            let rows: Vec<Value> = match rows.remove(&customer.id) {
+                Some(Err(reason)) => {
+                    count(format!("not selected: {reason}"), 1);
+                    continue;
+                }
+                Some(Ok(rows)) => rows.into_iter().map(Value::Object).collect(),
+                None => Vec::new(),
+            };
             let input = RenderInput {
                 key: &customer.key,
                 customer: customer.data.reveal(),

@@ -5,7 +5,7 @@ use crate::cli::Exit;
 use crate::cli::read::PreviewArgs;
 use crate::config::{Config, Secrets};
 use crate::output;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use digest_activities::message::{FrozenMessage, RenderInput, Rendered};
 use digest_activities::source::{Customer, Data, Parameters};
 use digest_workflows::operation::Period;
@@ -96,8 +96,11 @@ async fn preview(config: &Config, args: &PreviewArgs) -> anyhow::Result<Preview>
         ),
     };
     let rows = source.rows_page(&parameters, std::slice::from_ref(&id)).await?.remove(&id);
+    let rows = rows.unwrap_or_else(|| Ok(Vec::new())).map_err(|reason| {
+        anyhow!("this customer cannot be selected: {reason}; it would get no message")
+    })?;
     let still_wanted = source.still_wanted(&parameters, &customer.key).await?;
-    let rendered = render(&templates, &customer, rows.unwrap_or_default(), now)?;
+    let rendered = render(&templates, &customer, rows, now)?;
     Ok(Preview { key: customer.key.to_string(), still_wanted, message: rendered })
 }
 

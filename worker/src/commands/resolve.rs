@@ -8,6 +8,7 @@ use crate::config::{Config, Secrets};
 use crate::report::clock;
 use crate::table::Table;
 use crate::{keys, output, wake};
+use digest_activities::crash;
 use digest_activities::ledger::{Actor, Answer, Ledger, LedgerError};
 use digest_workflows::operation::{Event, Note, Operation, OperationKey, Rules, State, Verdict};
 use jiff::Timestamp;
@@ -69,6 +70,7 @@ pub(super) async fn run(config: Config, args: ResolveArgs) -> anyhow::Result<Exi
             Fate::Recorded(..) | Fate::Already => told.push((key.clone(), operation.state)),
         }
     }
+    crash::point("decision-recorded");
     wake::wake(&config, &ledger, &told).await?;
     Ok(if refused > 0 { Exit::Failed } else { Exit::Done })
 }

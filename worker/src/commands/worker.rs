@@ -11,12 +11,6 @@ use tokio::signal::unix::{SignalKind, signal};
 /// What kept it from starting, naming the cure; or why the engine refused it.
 pub(super) async fn run(config: Config) -> anyhow::Result<Exit> {
     let secrets = Secrets::from_env()?;
-    if let Some(point) = digest_activities::crash::armed().map_err(anyhow::Error::msg)? {
-        tracing::warn!(
-            "CRASH POINT {point} IS ARMED by {}: this process will end by SIGKILL",
-            digest_activities::crash::VARIABLE
-        );
-    }
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let campaign = config.campaign.name.clone();

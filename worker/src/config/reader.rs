@@ -240,6 +240,12 @@ impl Value for u32 {
     }
 }
 
+impl Value for bool {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        value.as_bool().ok_or_else(|| expected("true or false", value))
+    }
+}
+
 impl Value for f64 {
     fn read(value: &DeValue<'_>) -> Result<Self, String> {
         let number = match value {

@@ -27,10 +27,58 @@ pub struct Provider {
     pub lease: SignedDuration,
     /// How long after the lease "not delivered" is not yet acted on.
     pub settle: SignedDuration,
-    /// SMTP: a PEM file of certificate authorities that are trusted beside the platform's own.
+    /// A PEM file of certificate authorities that are trusted beside the platform's own.
     pub ca_file: Option<PathBuf>,
+    /// What only one adapter takes.
+    pub own: ProviderOwn,
+}
+
+/// Settings of `[provider]` that only one adapter takes, and that are refused with any other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProviderOwn {
     /// SMTP: what EHLO says; by default the address that the connection comes from.
     pub ehlo_name: Option<String>,
+    /// Postmark: the message stream; by default its broadcast stream.
+    pub message_stream: Option<String>,
+    /// SendGrid: whether the account has Email Activity and the key may read it.
+    pub lookup: bool,
+    /// Mailgun: the sending domain; by default that of `message.from`.
+    pub domain: Option<String>,
+    /// SES: the region, where the URL does not name it.
+    pub region: Option<String>,
+    /// SES: the configuration set that messages are sent with.
+    pub configuration_set: Option<String>,
+}
+
+impl ProviderOwn {
+    /// Each setting, and the adapter that takes it.
+    const KINDS: [(&'static str, ProviderKind); 6] = [
+        ("ehlo_name", ProviderKind::Smtp),
+        ("message_stream", ProviderKind::Postmark),
+        ("lookup", ProviderKind::Sendgrid),
+        ("domain", ProviderKind::Mailgun),
+        ("region", ProviderKind::Ses),
+        ("configuration_set", ProviderKind::Ses),
+    ];
+
+    fn read(section: &mut Section<'_>, kind: Option<ProviderKind>) -> Self {
+        for (key, its) in Self::KINDS {
+            if section.has(key) && kind.is_some_and(|kind| kind != its) {
+                section.refuse(
+                    key,
+                    format!("only kind = {:?} takes this; leave the line out", its.name()),
+                );
+            }
+        }
+        Self {
+            ehlo_name: section.optional("ehlo_name"),
+            message_stream: section.optional("message_stream"),
+            lookup: section.or("lookup", false),
+            domain: section.optional("domain"),
+            region: section.optional("region"),
+            configuration_set: section.optional("configuration_set"),
+        }
+    }
 }
 
 /// The adapters.
@@ -108,7 +156,7 @@ impl Provider {
             lease: section.or("lease", SignedDuration::from_mins(15)),
             settle: section.or("settle", kind.unwrap_or(ProviderKind::Smtp).default_settle()),
             ca_file: section.optional::<String>("ca_file").map(|path| folder.join(path)),
-            ehlo_name: section.optional("ehlo_name"),
+            own: ProviderOwn::read(section, kind),
         };
         if provider.rate_per_second <= 0.0 || provider.rate_per_second > 10_000.0 {
             let rate = provider.rate_per_second;

@@ -274,6 +274,19 @@ impl Http {
     }
 }
 
+/// `[webhooks]`: where providers may tell what became of messages; nothing listens by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Where they listen, apart from everything else; `None` for nowhere.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Webhooks {
+    pub(super) fn read(section: &mut Section<'_>) -> Self {
+        Self { listen: section.optional("listen") }
+    }
+}
+
 fn check_database(
     section: &Section<'_>,
     url: &str,

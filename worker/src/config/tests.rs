@@ -240,7 +240,7 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
             lease: seconds(300),
             settle: seconds(180),
             ca_file: None,
-            ehlo_name: None,
+            own: ProviderOwn::default(),
         }
     );
     assert_eq!(config.sandbox["seed"].as_integer(), Some(7));
@@ -259,6 +259,54 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
     assert_eq!(config.replay, Replay { max_keys: 4 });
     assert_eq!(config.retention.content, SignedDuration::from_hours(120));
     assert_eq!(config.http.listen.to_string(), "0.0.0.0:80");
+}
+
+#[test]
+fn what_only_one_provider_takes_is_read_for_it_and_refused_for_any_other() {
+    let text = |value: &str| Some(value.to_owned());
+    let own = ProviderOwn::default;
+    for (kind, line, expected) in [
+        (
+            "smtp",
+            "ehlo_name = \"a.example\"",
+            ProviderOwn { ehlo_name: text("a.example"), ..own() },
+        ),
+        (
+            "postmark",
+            "message_stream = \"digests\"",
+            ProviderOwn { message_stream: text("digests"), ..own() },
+        ),
+        ("sendgrid", "lookup = true", ProviderOwn { lookup: true, ..own() }),
+        ("mailgun", "domain = \"mg.example\"", ProviderOwn { domain: text("mg.example"), ..own() }),
+        ("ses", "region = \"eu-west-1\"", ProviderOwn { region: text("eu-west-1"), ..own() }),
+        (
+            "ses",
+            "configuration_set = \"weekly\"",
+            ProviderOwn { configuration_set: text("weekly"), ..own() },
+        ),
+    ] {
+        let of_kind = |kind: &str, url: &str| {
+            let provider = format!("kind = \"{kind}\"\nurl = \"{url}\"\n{line}\n");
+            LEAST.replace("kind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n", &provider)
+        };
+        let url = if kind == "smtp" { "smtp://127.0.0.1:2525" } else { "https://api.example.com" };
+        assert_eq!(parse(&of_kind(kind, url)).unwrap().provider.own, expected, "{kind}: {line}");
+        let key = line.split(' ').next().unwrap();
+        assert_eq!(
+            problems(&of_kind("resend", "https://api.example.com")),
+            [format!(
+                "line 11, provider.{key}: only kind = \"{kind}\" takes this; leave the line out"
+            )]
+        );
+    }
+    let yes = LEAST.replace(
+        "kind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n",
+        "kind = \"sendgrid\"\nlookup = \"yes\"\n",
+    );
+    assert_eq!(
+        problems(&yes),
+        ["line 10, provider.lookup: this must be true or false, not a text"]
+    );
 }
 
 #[test]

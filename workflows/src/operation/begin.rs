@@ -147,7 +147,10 @@ impl Operation {
             return None;
         }
         let first = self.first_intent_at?;
-        let usable = |doubt: &Doubt| doubt.contract.replay.usable_for().map(|for_| first + for_);
+        let usable = |doubt: &Doubt| {
+            let takes = doubt.settles_at.duration_since(doubt.begun_at);
+            doubt.contract.replay.usable_for(takes).map(|for_| first + for_)
+        };
         self.doubts.iter().map(usable).min().flatten()
     }
 
@@ -166,14 +169,15 @@ impl Operation {
         }
     }
 
-    /// Whether `intent` repeats, inside the window, exactly what every doubt has sent to the same
+    /// Whether `intent` repeats, inside the window, with its lease to spare, exactly what every doubt has sent to the same
     /// account.
     fn is_replay(&self, intent: &Intent, now: Timestamp) -> bool {
         let same = |doubt: &Doubt| {
             doubt.provider == intent.provider && doubt.content_hash == intent.content_hash
         };
-        let usable = intent.contract.replay.usable_for().is_some();
-        let open = self.replayable_until().is_some_and(|until| now < until);
-        usable && open && self.doubts.iter().all(same)
+        let for_ = intent.contract.replay.usable_for(intent.lease + intent.settle);
+        let until = self.first_intent_at.zip(for_).map(|(first, for_)| first + for_);
+        let open = |until: Option<Timestamp>| until.is_some_and(|until| now < until);
+        open(until) && open(self.replayable_until()) && self.doubts.iter().all(same)
     }
 }

@@ -54,13 +54,17 @@ impl Replay {
         }
     }
 
-    /// How long after the first intent the same request may go again; `None` if never.
+    /// How long after the first intent the same request may begin again; `None` if never. `takes` is
+    /// how long after its beginning one may still arrive: the last one, too, has to arrive while the
+    /// key is remembered, whatever the margin.
     #[must_use]
-    pub fn usable_for(self) -> Option<SignedDuration> {
+    pub fn usable_for(self, takes: SignedDuration) -> Option<SignedDuration> {
         match self {
             Self::None => None,
             Self::ReturnsOriginal { window, margin }
-            | Self::RejectsDuplicate { window, margin } => Some(window.saturating_sub(margin)),
+            | Self::RejectsDuplicate { window, margin } => {
+                Some(window.saturating_sub(margin.max(takes)))
+            }
         }
     }
 }

@@ -160,6 +160,8 @@ pub enum Note {
     ActsLater,
     /// Consent was withdrawn while an attempt is in doubt: not sent again.
     NotSentAgain,
+    /// What the provider says of the key may speak of another attempt than those in doubt.
+    PerhapsAnother,
     /// Evidence without the proof that it comes from the execution that made the attempt.
     Unproven,
 }
@@ -178,6 +180,7 @@ impl Note {
             Self::Undelivered => "accepted, but the provider gave up delivering it",
             Self::ActsLater => "recorded; acted on when the last attempt can no longer be answered",
             Self::NotSentAgain => "consent withdrawn; an attempt is in doubt, so it stays unknown",
+            Self::PerhapsAnother => "ignored: it may speak of another attempt than those in doubt",
             Self::Unproven => "ignored: it does not come from the execution that made the attempt",
         }
     }

@@ -260,6 +260,10 @@ pub struct Operation {
     /// How far the look-ups have come.
     #[serde(default)]
     pub lookups: Lookups,
+    /// Whether an attempt was ever taken for not sent on other evidence than its own answer. What a
+    /// provider says of the key alone may then speak of that one.
+    #[serde(default)]
+    pub presumed_not_sent: bool,
     /// Whether replaying is over for good: past `useful_for`, or the provider is gone.
     #[serde(default)]
     pub replay_over: bool,
@@ -302,6 +306,7 @@ impl Operation {
             verdict: None,
             accepted: None,
             lookups: Lookups::default(),
+            presumed_not_sent: false,
             replay_over: false,
             asked_at: None,
             unwanted: false,

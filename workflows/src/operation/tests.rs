@@ -2,6 +2,8 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "events read better by value in tests")]
 
+mod limits;
+
 use super::*;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

@@ -4,6 +4,7 @@ mod doubts;
 
 use super::begin::Moment;
 use super::class::{Failure, FailureClass};
+use super::contract::ProviderRef;
 use super::event::{Change, Event, Note, Outcome};
 use super::policy::Rules;
 use super::state::{Acceptance, Cleanups, Lookups, Operation, State};
@@ -107,6 +108,9 @@ impl Turn<'_> {
     }
 
     fn answered_not_sent(&mut self, attempt: u32, failure: &Failure, random: f64) -> Option<Note> {
+        if self.op.doubt(attempt).is_some_and(|doubt| doubt.provider == ProviderRef::unrecorded()) {
+            return Some(Note::PerhapsAnother);
+        }
         if self.op.doubt(attempt).is_none() {
             let by_verdict = self.op.accepted.as_ref().is_some_and(|accepted| {
                 accepted.attempt.is_none() && accepted.covers.contains(&attempt)

@@ -21,6 +21,8 @@ pub struct RunStatus {
     pub selected: u64,
     /// How many rows of the customers query could not become operations.
     pub unkeyed: u64,
+    /// Why, by customer where it has an id that may be shown; at most 100.
+    pub faults: Vec<FaultLine>,
     /// Selected and not tried yet.
     pub pending: u64,
     /// Being sent.
@@ -53,6 +55,15 @@ pub struct RunStatus {
     pub oldest_pending_seconds: Option<i64>,
     /// The counts by state and class, in the order of an operation's life.
     pub classes: Vec<ClassCount>,
+}
+
+/// Why rows of the customers query became no operation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FaultLine {
+    /// The customer's id, if it has one and it holds no address.
+    pub customer: Option<String>,
+    /// Why, and the cure.
+    pub reason: String,
 }
 
 /// How many operations are in one state with one class.

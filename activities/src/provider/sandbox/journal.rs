@@ -171,12 +171,14 @@ impl Journal {
     pub(super) fn request(
         &mut self,
         key: &str,
+        body_hash: &str,
         now: Timestamp,
         fault: impl FnOnce(u64) -> Option<FaultKind>,
     ) -> Result<RequestRecord, Closed> {
         let nth = self.keys.get(key).map_or(0, |state| state.requests) + 1;
         let number = next_number(self.witness.requests.len());
-        let record = RequestRecord { number, key: key.into(), nth, at: now, fault: fault(nth) };
+        let (key, body_hash) = (key.to_owned(), body_hash.to_owned());
+        let record = RequestRecord { number, key, nth, body_hash, at: now, fault: fault(nth) };
         self.write(Line::Request(record.clone()), false)?;
         Ok(record)
     }
@@ -373,7 +375,7 @@ mod tests {
         journal.finish(Replay::None, KEY, "a", None, now()).unwrap();
         journal.close();
         assert_eq!(journal.finish(Replay::None, KEY, "a", None, now()), Err(Closed));
-        assert_eq!(journal.request(KEY, now(), |_| None), Err(Closed));
+        assert_eq!(journal.request(KEY, "a", now(), |_| None), Err(Closed));
         assert_eq!(journal.accepted(KEY).len(), 1);
     }
 
@@ -406,7 +408,7 @@ mod tests {
         let path = folder.path().join("log");
         let mut journal = Journal::open(Some(&path)).unwrap();
         assert!(matches!(Journal::open(Some(&path)), Err(JournalError::InUse(_))));
-        journal.request(KEY, now(), |_| None).unwrap();
+        journal.request(KEY, "a", now(), |_| None).unwrap();
         journal.finish(Replay::None, KEY, "a", None, now()).unwrap();
         let before = journal.witness().clone();
         drop(journal);
@@ -418,7 +420,7 @@ mod tests {
         let mut journal = Journal::open(Some(&path)).unwrap();
         assert_eq!(*journal.witness(), before);
         // The ordinal goes on, and so does the file.
-        assert_eq!(journal.request(KEY, now(), |_| None).unwrap().nth, 2);
+        assert_eq!(journal.request(KEY, "a", now(), |_| None).unwrap().nth, 2);
         drop(journal);
         assert_eq!(Journal::open(Some(&path)).unwrap().witness().requests.len(), 2);
 

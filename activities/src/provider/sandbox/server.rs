@@ -249,11 +249,12 @@ async fn take(
     body: Bytes,
 ) -> Result<(Plain, Option<FaultKind>), Closed> {
     let replay = shared.behaviour.contract.replay;
-    let name = key.clone();
+    let (name, hash) = (key.clone(), HEXLOWER.encode(&Sha256::digest(&body)));
+    let body_hash = hash.clone();
     let (request, entered) = shared
         .with_journal(move |journal, behaviour| {
             let fault = |nth| behaviour.faults.fault(behaviour.seed, &name, nth);
-            let request = journal.request(&name, Timestamp::now(), fault)?;
+            let request = journal.request(&name, &body_hash, Timestamp::now(), fault)?;
             let at_the_door = request.fault.is_some_and(FaultKind::at_the_door);
             // Only a provider that knows keys knows that one is in flight.
             let entered = at_the_door || replay == Replay::None || journal.enter(&name);
@@ -274,7 +275,6 @@ async fn take(
     let taken = shared
         .with_journal(move |journal, _| {
             let refusal = fault.filter(|kind| !kind.accepts());
-            let hash = HEXLOWER.encode(&Sha256::digest(&body));
             journal.finish(replay, &name, &hash, refusal, Timestamp::now())
         })
         .await?;

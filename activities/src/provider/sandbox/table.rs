@@ -20,12 +20,11 @@
 
 use super::wire::{Accepted, Refusal, code};
 use crate::provider::Reply;
+use crate::provider::api::{read, told};
 use crate::provider::exchange::Answer;
 use crate::provider::retry_after::retry_after;
 use digest_workflows::operation::{Failure, FailureClass};
-use hyper::StatusCode;
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 
 /// What `answer`, which came at `now`, says about its attempt.
 pub(super) fn reply(answer: &Answer, now: Timestamp) -> Reply {
@@ -52,11 +51,6 @@ pub(super) fn reply(answer: &Answer, now: Timestamp) -> Reply {
     Reply::NotSent(failure)
 }
 
-/// The answer's body as `T`, if it is one.
-pub(super) fn read<T: DeserializeOwned>(answer: &Answer) -> Option<T> {
-    serde_json::from_slice(answer.body.as_ref()?).ok()
-}
-
 /// The answer's code, empty if there is none. What is not a word of small letters is not shown: it
 /// may be anything.
 pub(super) fn documented(answer: &Answer) -> String {
@@ -66,17 +60,12 @@ pub(super) fn documented(answer: &Answer) -> String {
     read::<Refusal>(answer).map(|refusal| refusal.code).filter(word).unwrap_or_default()
 }
 
-/// How status and code are told: `http 422 recipient_refused`.
-pub(super) fn told(status: StatusCode, code: &str) -> String {
-    format!("http {} {code}", status.as_u16()).trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::HeaderMap;
     use hyper::body::Bytes;
     use hyper::header::{HeaderValue, RETRY_AFTER};
+    use hyper::{HeaderMap, StatusCode};
     use jiff::SignedDuration;
 
     fn answer(status: u16, body: Option<&str>) -> Answer {

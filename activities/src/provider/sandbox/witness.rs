@@ -30,6 +30,8 @@ pub struct RequestRecord {
     pub key: String,
     /// Its place among the requests with this key, from 1.
     pub nth: u64,
+    /// Lower-case hexadecimal SHA-256 of its body.
+    pub body_hash: String,
     /// When it came, by the sandbox's clock.
     pub at: Timestamp,
     /// The fault that the script had for it.

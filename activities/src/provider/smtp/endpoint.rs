@@ -1,6 +1,6 @@
 //! Where the mail goes: the forms a URL may take, and what each demands of the connection.
 
-use std::path::PathBuf;
+use crate::provider::tls::TlsError;
 use thiserror::Error;
 use url::{Host, Url};
 
@@ -66,20 +66,9 @@ pub enum SettingsError {
     /// The timeout is not a positive time.
     #[error("provider.timeout must be longer than zero")]
     Timeout,
-    /// The CA file cannot be read.
-    #[error("cannot read certificates from provider.ca_file {path}: {reason}; give a PEM file")]
-    CaFile {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        reason: String,
-    },
-    /// The CA file was read and has no certificate in it.
-    #[error("provider.ca_file {0} holds no certificate; give a PEM file of one or more CAs")]
-    CaFileEmpty(PathBuf),
-    /// TLS could not be set up at all.
-    #[error("cannot set up TLS: {0}")]
-    Tls(String),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl Endpoint {

@@ -6,6 +6,7 @@ use super::letter::Letter;
 use super::replies;
 use super::stop::{Cause, Phase, Stop};
 use super::wire::Wire;
+use crate::crash::{self, Interrupted};
 use crate::message::Redacted;
 use crate::provider::Reply;
 use mail_send::SmtpClient;
@@ -193,8 +194,9 @@ impl Session {
     pub(super) async fn write_body(&mut self, body: &[u8], deadline: Instant) -> Result<(), Stop> {
         let phase = Phase::Body;
         let written = timeout_at(deadline, async {
-            self.client.stream.write_all(body).await?;
-            self.client.stream.flush().await
+            let mut stream = Interrupted::new(&mut self.client.stream);
+            stream.write_all(body).await?;
+            stream.flush().await
         })
         .await
         .map_err(|_| Stop::new(phase, Cause::Timeout))?;
@@ -221,6 +223,7 @@ impl Session {
         if written.await.is_err() {
             return unknown("connection lost");
         }
+        crash::point_after("answer-waiting", self.client.stream.tcp().readable()).await;
         let answer = match self.client.read().await {
             Ok(answer) => answer,
             Err(_) if self.client.stream.ended() => return unknown("connection closed"),

@@ -78,8 +78,23 @@ impl Turn<'_> {
                 self.missed(*finding == Finding::Miss, asked_at, random);
                 None
             }
+            Finding::Refused(_) if self.op.state == State::Unknown && !self.is_one_message() => {
+                self.missed(false, asked_at, random);
+                Some(Note::PerhapsAnother)
+            }
             found => self.told(found),
         }
+    }
+
+    /// Whether the doubts are of one message, and no other was ever on its way under this key: then
+    /// a word about the key is a word about each of them.
+    fn is_one_message(&self) -> bool {
+        let doubts = &self.op.doubts;
+        let unrecorded = ProviderRef::unrecorded();
+        let repeats = |doubt: &Doubt| doubt.contract.replay.window().is_some();
+        !self.op.presumed_not_sent
+            && doubts.iter().all(|doubt| doubt.provider != unrecorded)
+            && (doubts.len() == 1 || doubts.iter().all(repeats))
     }
 
     /// A look-up that found nothing: counts as "not sent" only where the contract says that it can,
@@ -90,7 +105,8 @@ impl Turn<'_> {
         let settles_at = self.op.settles_at().unwrap_or(now);
         let delivered = self.op.verdict.is_some_and(|v| v.verdict == Verdict::Delivered);
         if is_miss && counting && asked_at >= settles_at && !delivered {
-            self.settle_doubts("look-up found nothing", random);
+            let failure = Failure::new(FailureClass::Ambiguous, "look-up found nothing");
+            self.settle_doubts(&failure, random);
             return;
         }
         let lookups = &mut self.op.lookups;
@@ -131,11 +147,11 @@ impl Turn<'_> {
             (Finding::Refused(class), State::Sending | State::Unknown)
                 if !self.op.doubts.is_empty() =>
             {
-                let failure = Failure::new(*class, "provider accepted, then refused");
-                for doubt in std::mem::take(&mut self.op.doubts) {
-                    self.settled.push((doubt.number, Outcome::NotSent(failure.clone())));
+                if !self.is_one_message() {
+                    return Some(Note::PerhapsAnother);
                 }
-                self.refused(&failure, 0.0);
+                let failure = Failure::new(*class, "provider accepted, then refused");
+                self.settle_doubts(&failure, 0.0);
                 None
             }
             _ => Some(Note::DoesNotApply),
@@ -178,8 +194,9 @@ impl Turn<'_> {
         None
     }
 
-    /// Keeps a doubt for the attempt that is not on record. Whatever it was handed to, nothing can
-    /// be asked about it, and nothing is replayed past it; only a late answer or a human settles it.
+    /// Keeps a doubt for what is not on record, which may be more than one attempt. Whatever it was
+    /// handed to, nothing can be asked about it, nothing is replayed past it, and the refusal of one
+    /// attempt says nothing of the others; only evidence of an acceptance or a human settles it.
     pub(super) fn restored(&mut self, attempts: u32) -> Option<Note> {
         match self.op.state {
             State::Unknown if attempts <= self.op.attempts => return Some(Note::AlreadyRecorded),
@@ -223,17 +240,20 @@ impl Turn<'_> {
         let Some(pending) = self.op.verdict.take() else { return };
         match pending.verdict {
             Verdict::Delivered => self.accept(None, None),
-            _ => self.settle_doubts("verdict not_delivered", 0.0),
+            _ => {
+                let failure = Failure::new(FailureClass::Ambiguous, "verdict not_delivered");
+                self.settle_doubts(&failure, 0.0);
+            }
         }
     }
 
-    /// Settles every doubt as not sent.
-    fn settle_doubts(&mut self, code: &str, random: f64) {
-        let failure = Failure::new(FailureClass::Ambiguous, code);
+    /// Settles every doubt as not sent, on other evidence than an attempt's own answer.
+    fn settle_doubts(&mut self, failure: &Failure, random: f64) {
+        self.op.presumed_not_sent = true;
         for doubt in std::mem::take(&mut self.op.doubts) {
             self.settled.push((doubt.number, Outcome::NotSent(failure.clone())));
         }
-        self.refused(&failure, random);
+        self.refused(failure, random);
     }
 
     /// When a replay of the doubts is due, should the contract allow one.

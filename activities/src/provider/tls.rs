@@ -1,7 +1,6 @@
-//! TLS towards the mail server: which certificates are trusted. Only ring, always TLS 1.2 or newer,
+//! TLS towards a provider: which certificates are trusted. Only ring, always TLS 1.2 or newer,
 //! and no way to switch verification off.
 
-use super::endpoint::SettingsError;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -9,30 +8,49 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls_platform_verifier::Verifier;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_rustls::TlsConnector;
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The CA file cannot be read.
+    #[error("cannot read certificates from provider.ca_file {path}: {reason}; give a PEM file")]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The CA file was read and has no certificate in it.
+    #[error("provider.ca_file {0} holds no certificate; give a PEM file of one or more CAs")]
+    CaFileEmpty(PathBuf),
+    /// TLS could not be set up at all.
+    #[error("cannot set up TLS: {0}")]
+    SetUp(String),
+}
 
 /// A connector that trusts the platform's certificate authorities and, beside them, those in
 /// `ca_file`.
 ///
 /// # Errors
-/// [`SettingsError::CaFile`] and [`SettingsError::CaFileEmpty`] for a file that gives no
-/// certificate, [`SettingsError::Tls`] where rustls refuses one.
-pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, SettingsError> {
+/// [`TlsError::CaFile`] and [`TlsError::CaFileEmpty`] for a file that gives no certificate,
+/// [`TlsError::SetUp`] where rustls refuses one.
+pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
     let extra = ca_file.map(read_authorities).transpose()?.unwrap_or_default();
     let crypto = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| SettingsError::Tls(error.to_string()))?
+        .map_err(|error| TlsError::SetUp(error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(verifier(extra, crypto)?)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-    let unreadable = |error: rustls::pki_types::pem::Error| SettingsError::CaFile {
+fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |error: rustls::pki_types::pem::Error| TlsError::CaFile {
         path: path.to_owned(),
         reason: error.to_string(),
     };
@@ -41,7 +59,7 @@ fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, Setting
         .collect::<Result<Vec<_>, _>>()
         .map_err(unreadable)?;
     if certificates.is_empty() {
-        return Err(SettingsError::CaFileEmpty(path.to_owned()));
+        return Err(TlsError::CaFileEmpty(path.to_owned()));
     }
     Ok(certificates)
 }
@@ -51,23 +69,23 @@ fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, Setting
 fn verifier(
     extra: Vec<CertificateDer<'static>>,
     crypto: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     if let Ok(verifier) = Verifier::new(crypto.clone()) {
         if extra.is_empty() {
             return Ok(Arc::new(verifier));
         }
         return match Verifier::new_with_extra_roots(extra, crypto) {
             Ok(verifier) => Ok(Arc::new(verifier)),
-            Err(error) => Err(SettingsError::Tls(error.to_string())),
+            Err(error) => Err(TlsError::SetUp(error.to_string())),
         };
     }
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for certificate in extra {
-        roots.add(certificate).map_err(|error| SettingsError::Tls(error.to_string()))?;
+        roots.add(certificate).map_err(|error| TlsError::SetUp(error.to_string()))?;
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crypto)
         .build()
-        .map_err(|error| SettingsError::Tls(error.to_string()))?;
+        .map_err(|error| TlsError::SetUp(error.to_string()))?;
     Ok(verifier)
 }
 
@@ -81,10 +99,10 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "not a certificate").unwrap();
         let refused = connector(Some(file.path())).err().unwrap();
-        assert!(matches!(refused, SettingsError::CaFileEmpty(_)), "{refused}");
+        assert!(matches!(refused, TlsError::CaFileEmpty(_)), "{refused}");
         assert!(refused.to_string().contains(&file.path().display().to_string()));
         let missing = connector(Some(Path::new("/nowhere/ca.pem"))).err().unwrap();
-        assert!(matches!(missing, SettingsError::CaFile { .. }), "{missing}");
+        assert!(matches!(missing, TlsError::CaFile { .. }), "{missing}");
     }
 
     #[test]

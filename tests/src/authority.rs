@@ -74,7 +74,7 @@ impl Authority {
         &self.pem
     }
 
-    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
         &self.acceptor
     }
 }

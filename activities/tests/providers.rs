@@ -1,0 +1,10 @@
+//! One suite that every adapter over HTTP passes, against an API that speaks its provider's dialect
+//! over real sockets: what the adapter says about an attempt is compared with what was really taken.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as tests do")]
+
+#[path = "providers/bench.rs"]
+mod bench;
+#[path = "providers/moto.rs"]
+mod moto;
+#[path = "providers/suite.rs"]
+mod suite;

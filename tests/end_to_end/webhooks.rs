@@ -1,0 +1,129 @@
+//! A provider over HTTP from end to end: answers that are lost, and what its webhooks tell.
+
+use crate::end_to_end::world::{Inbox, Plan, World, counts, world};
+use digest_activities::message::Redacted;
+use digest_activities::webhook::svix::Secrets;
+use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Resend};
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use std::sync::Arc;
+
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const SECRETS: [(&str, &str); 2] =
+    [("DIGESTD_PROVIDER_API_KEY", "re_secret"), ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
+
+/// A campaign that is sent through an API which follows `script`.
+async fn through(
+    plan: Plan,
+    dialect: impl Dialect,
+    script: Vec<Act>,
+) -> Option<(World, Arc<ApiServer>)> {
+    let kind = dialect.kind();
+    let server = ApiServer::start(Arc::new(dialect), None, script).await.unwrap();
+    let server = Arc::new(server);
+    let plan = plan.with("provider.kind", kind).with("provider.url", server.url());
+    let mut world = plan.start().await?;
+    let record = Arc::clone(&server);
+    world.received_by(move || {
+        let mut inbox = Inbox::new();
+        for taken in record.record().taken {
+            *inbox.entry(taken.key).or_default() += 1;
+        }
+        inbox
+    });
+    Some((world, server))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_replayed_under_the_same_key_and_nobody_gets_two() {
+    let script = vec![
+        Act::Fail(Phase::Taken, End::Reset),
+        Act::Fail(Phase::Received, End::Close),
+        Act::Go,
+        Act::Fail(Phase::Taken, End::Close),
+    ];
+    let plan = world("resend-lost").customers(8);
+    let Some((world, server)) = through(plan, Resend, script).await else { return };
+    let _worker = world.worker_with(&SECRETS).await;
+    world.start_run().await;
+    counts(&world.closed().await, &[("selected", 8), ("cleaned", 8), ("unknown", 0)]);
+    let record = server.record();
+    assert!(record.requests.len() > 8, "nothing was replayed");
+    for taken in &record.taken {
+        let same_key = record
+            .requests
+            .iter()
+            .filter(|request| request.header("idempotency-key") == Some(&taken.key));
+        for request in same_key {
+            assert_eq!(request.body, taken.request.body, "{}: other bytes", taken.key);
+        }
+    }
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_settles_what_no_answer_did() {
+    // No replay can help: every further answer is lost too.
+    let script = vec![Act::Fail(Phase::Taken, End::Reset); 50];
+    let port = free_port();
+    let plan = world("resend-told")
+        .customers(1)
+        .with("webhooks.listen", format!("127.0.0.1:{port}"))
+        .with("retry.ambiguous.max_attempts", 2);
+    let Some((world, server)) = through(plan, Resend, script).await else { return };
+    let key = world.key("customer-0001");
+    let _worker = world.worker_with(&SECRETS).await;
+    world.start_run().await;
+    world.until_state(&key, "unknown").await;
+    let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken;
+    let body = serde_json::from_slice::<serde_json::Value>(&taken[0].request.body).unwrap();
+    let tag = body["tags"][0]["value"].as_str().unwrap().to_owned();
+    let told = serde_json::json!({
+        "type": "email.delivered", "data": {"email_id": taken[0].id, "tags": {"operation_key": tag}},
+    })
+    .to_string();
+    let url = format!("http://127.0.0.1:{port}/webhooks/resend");
+
+    let forged = Secrets::new(&[Redacted::new("whsec_Zm9yZ2Vk".to_owned())]).unwrap();
+    let genuine = Secrets::new(&[Redacted::new(WEBHOOK_SECRET.to_owned())]).unwrap();
+    let now = Timestamp::now();
+    let old = now - jiff::SignedDuration::from_mins(6);
+    let big = "x".repeat(1_100_000);
+    for (secrets, at, body, expected) in [
+        (&forged, now, told.as_str(), StatusCode::UNAUTHORIZED),
+        (&genuine, old, told.as_str(), StatusCode::UNAUTHORIZED),
+        (&genuine, now, "{}", StatusCode::BAD_REQUEST),
+        (&genuine, now, big.as_str(), StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        assert_eq!(post(&url, secrets, at, body).await, expected);
+    }
+    let elsewhere = format!("http://127.0.0.1:{port}/webhooks/postmark");
+    assert_eq!(post(&elsewhere, &genuine, now, &told).await, StatusCode::NOT_FOUND);
+    let health = reqwest::get(format!("http://127.0.0.1:{port}/healthz")).await.unwrap();
+    assert_eq!(health.status(), StatusCode::NOT_FOUND, "more than webhooks can be reached");
+    assert_eq!(world.ledger.count("@provider_events").await, 0, "a refused event was stored");
+    world.until_state(&key, "unknown").await;
+
+    for _ in 0..3 {
+        assert_eq!(post(&url, &genuine, now, &told).await, StatusCode::OK);
+    }
+    world.until_state(&key, "cleaned").await;
+    assert_eq!(world.ledger.count("@provider_events").await, 1);
+    let shown = world.show(&key).await;
+    assert_eq!(shown["message_id"], taken[0].id.as_str(), "{shown:#}");
+    counts(&world.closed().await, &[("cleaned", 1), ("unknown", 0), ("contradicted", 0)]);
+    world.check().await;
+}
+
+async fn post(url: &str, secrets: &Secrets, at: Timestamp, body: &str) -> StatusCode {
+    let client = reqwest::Client::new();
+    let mut request = client.post(url).body(body.to_owned());
+    for (name, value) in secrets.sign("event-1", at, body.as_bytes()) {
+        request = request.header(name, value);
+    }
+    request.send().await.unwrap().status()
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,133 @@
+//! Webhooks: what a provider tells by itself, on a listener of its own, behind which nothing else of
+//! digestd can be reached.
+//!
+//! An event is stored before it is answered, and told to its operation afterwards: a provider that
+//! gets no answer sends it again, and one that gets a 2xx never does.
+
+mod inbox;
+mod store;
+
+use anyhow::Context;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use digest_activities::ledger::Ledger;
+use digest_activities::webhook::{Received, Refused, Webhook};
+use digest_workflows::operation::Rules;
+use inbox::Inbox;
+use jiff::Timestamp;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use temporalio_client::Client;
+use tokio::task::JoinHandle;
+
+/// No event, and no batch of them, is longer.
+const BODY_BYTES_MAX: usize = 1_000_000;
+
+/// A request that is still not whole, or not stored, after this long is given up.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What the webhooks need.
+pub struct Webhooks {
+    /// Where they listen.
+    pub listen: SocketAddr,
+    /// How the configured provider tells.
+    pub webhook: Arc<dyn Webhook>,
+    /// Where events are stored.
+    pub ledger: Ledger,
+    /// Whose workflows are told.
+    pub client: Client,
+    /// The rules that events are judged by.
+    pub rules: Rules,
+}
+
+/// The listener and the tasks behind it; they end with this value.
+pub struct Listening(Vec<JoinHandle<()>>);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Receiving {
+    webhook: Arc<dyn Webhook>,
+    store: Store,
+}
+
+impl Webhooks {
+    /// Listens, and tells what was stored and not told before.
+    ///
+    /// # Errors
+    /// When the address is taken, or is not one of this machine.
+    pub async fn start(self) -> anyhow::Result<Listening> {
+        let listener = tokio::net::TcpListener::bind(self.listen).await.with_context(|| {
+            format!(
+                "cannot listen for webhooks on {}; set [webhooks] listen to a free address",
+                self.listen
+            )
+        })?;
+        let address = listener.local_addr().unwrap_or(self.listen);
+        tracing::info!(%address, path = format!("/webhooks/{}", self.webhook.kind()), "webhooks");
+        let inbox = Inbox::new(self.ledger.clone(), self.client, self.rules);
+        let (store, storing) = Store::new(self.ledger, self.webhook.kind(), inbox.bell());
+        let app = router(Receiving { webhook: self.webhook, store });
+        let serving = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "webhooks ended");
+            }
+        });
+        Ok(Listening(vec![serving, storing, tokio::spawn(inbox.run())]))
+    }
+}
+
+fn router(receiving: Receiving) -> Router {
+    Router::new()
+        .route("/webhooks/{provider}", post(receive))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(in_time))
+        .with_state(receiving)
+}
+
+/// A slow sender does not keep a connection's task for ever.
+async fn in_time(
+    request: axum::extract::Request,
+    next: axum::middleware::Next,
+) -> Result<axum::response::Response, StatusCode> {
+    let answer = tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await;
+    answer.map_err(|_| StatusCode::REQUEST_TIMEOUT)
+}
+
+async fn receive(
+    State(receiving): State<Receiving>,
+    Path(provider): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> (StatusCode, &'static str) {
+    if provider != receiving.webhook.kind() {
+        return (StatusCode::NOT_FOUND, "no such webhook\n");
+    }
+    let request = Received { headers: &headers, body: &body, now: Timestamp::now() };
+    let events = match receiving.webhook.read(&request) {
+        Ok(events) => events,
+        Err(refused) => {
+            tracing::warn!(provider, %refused, "a webhook was refused");
+            return match refused {
+                Refused::Malformed => (StatusCode::BAD_REQUEST, "not an event\n"),
+                _ => (StatusCode::UNAUTHORIZED, "not genuine\n"),
+            };
+        }
+    };
+    if receiving.store.store(events).await {
+        (StatusCode::OK, "stored\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not stored; send it again\n")
+    }
+}
