@@ -35,6 +35,8 @@ async fn what_waits_goes_on_under_another_configuration_and_old_keys_still_block
     // The doubt could be repeated in ten minutes, if its provider were still there.
     let plan = plan.with("sandbox.contract", "replay");
     let plan = plan.with("retry.ambiguous.base", "10m").with("retry.ambiguous.cap", "10m");
+    // The first is refused for a while before the third one's refusal holds the run.
+    let plan = plan.with("dispatch.page_size", 1).with("dispatch.in_flight", 2);
     let plan = plan.with("retry.overloaded.base", "5s").with("retry.overloaded.cap", "5s");
     let Some(mut world) = plan.start().await else { return };
     let worker = world.worker().await;

@@ -114,7 +114,7 @@ impl Place {
     }
 }
 
-/// A look into the database beside the ledger, with `@` before each table name.
+/// A look into the database beside the ledger, with ` @` before each table name.
 pub(crate) enum Raw {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
@@ -124,11 +124,11 @@ impl Raw {
     pub(crate) async fn execute(&mut self, sql: &str) {
         match self {
             Self::Sqlite(raw) => {
-                let sql = sql.replace('@', "digestd_");
+                let sql = sql.replace(" @", " digestd_");
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(raw).await.unwrap();
             }
             Self::Postgres(raw) => {
-                let sql = sql.replace('@', &format!("{SCHEMA}."));
+                let sql = sql.replace(" @", &format!(" {SCHEMA}."));
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(raw).await.unwrap();
             }
         }
@@ -192,13 +192,13 @@ impl Raw {
         }
         match self {
             Self::Sqlite(raw) => {
-                let sql = sql.replace('@', "digestd_");
+                let sql = sql.replace(" @", " digestd_");
                 let query = sqlx::raw_sql(AssertSqlSafe(sql));
                 query.fetch_all(raw).await.unwrap().iter().map(texts).collect()
             }
             // The simple protocol answers every type as text.
             Self::Postgres(raw) => {
-                let sql = sql.replace('@', &format!("{SCHEMA}."));
+                let sql = sql.replace(" @", &format!(" {SCHEMA}."));
                 let query = sqlx::raw_sql(AssertSqlSafe(sql));
                 query.fetch_all(raw).await.unwrap().iter().map(texts).collect()
             }

@@ -89,10 +89,17 @@ impl Database {
         all
     }
 
+    /// What text is called in a cast.
+    pub(crate) const fn text(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) | Self::Postgres(_) => "text",
+            Self::Mariadb(_) => "char",
+        }
+    }
+
     /// How many rows `from` has, a table with its conditions.
     pub(crate) async fn count(&self, from: &str) -> u64 {
-        let text = if matches!(self, Self::Mariadb(_)) { "char" } else { "text" };
-        let sql = format!("select cast(count(*) as {text}), '' from {from}");
+        let sql = format!("select cast(count(*) as {}), '' from {from}", self.text());
         self.pairs(&sql).await[0].0.parse().unwrap()
     }
 }
