@@ -65,6 +65,20 @@ async fn send_some(world: &World) {
     assert_eq!(world.under_way().await, Vec::<String>::new());
 }
 
+/// Nothing is wrong but what the restore took from the ledger: intents and deliveries of what was sent
+/// after the backup.
+async fn check_but_for(world: &World, lost: &[&String]) {
+    let forgotten = |found: &String| {
+        ["nothing is taken without an intent", "only rows of what was sent are removed"]
+            .iter()
+            .any(|kind| found.starts_with(kind))
+            && lost.iter().any(|key| found.contains(&format!(": {key} ")))
+    };
+    let mut found = world.violations().await;
+    found.retain(|found| !forgotten(found));
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 async fn restored_in_mid_run(world: World, backup: Database, seen_by: SeenBy) {
     send_some(&world).await;
     copy(&world.ledger, &backup).await;
@@ -102,7 +116,7 @@ async fn restored_in_mid_run(world: World, backup: Database, seen_by: SeenBy) {
     for key in &lost {
         assert_eq!(operations[*key], "unknown", "{key} was sent after the backup");
     }
-    world.check().await;
+    check_but_for(&world, &lost).await;
     // What was at work when its worker was stopped may be unknown without having been sent.
     let inbox = world.inbox();
     for (delivered, verdict) in [(true, "--delivered"), (false, "--not-delivered")] {
@@ -123,7 +137,7 @@ async fn restored_in_mid_run(world: World, backup: Database, seen_by: SeenBy) {
     let n = CUSTOMERS;
     counts(&world.closed().await, &[("selected", n), ("cleaned", n), ("contradicted", 0)]);
     assert_eq!(u64::try_from(world.requests().len()).unwrap(), CUSTOMERS);
-    world.check().await;
+    check_but_for(&world, &lost).await;
 }
 
 fn slow(name: &str) -> Plan {

@@ -128,6 +128,11 @@ impl World {
 
     /// Sends a signal with these payloads, whatever they are.
     pub(crate) async fn signal_raw(&self, id: &str, name: &str, payloads: Vec<Payload>) {
+        assert!(self.try_signal(id, name, payloads).await, "{id} did not take the signal {name}");
+    }
+
+    /// The same, to a workflow that may have ended; whether it took it.
+    pub(crate) async fn try_signal(&self, id: &str, name: &str, payloads: Vec<Payload>) -> bool {
         let request = SignalWorkflowExecutionRequest {
             namespace: "default".to_owned(),
             workflow_execution: Some(execution(id)),
@@ -136,9 +141,7 @@ impl World {
             ..SignalWorkflowExecutionRequest::default()
         };
         let request = request.into_request();
-        WorkflowService::signal_workflow_execution(&mut self.client.clone(), request)
-            .await
-            .unwrap();
+        WorkflowService::signal_workflow_execution(&mut self.client.clone(), request).await.is_ok()
     }
 
     /// What the web UI shows as a workflow's current details; `None` while it cannot be asked: not
