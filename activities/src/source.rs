@@ -1,10 +1,10 @@
-//! The source: the user's customers and digest data, read by the user's own SQL from SQLite or
-//! PostgreSQL.
+//! The source: the user's customers and digest data, read by the user's own SQL from SQLite,
+//! PostgreSQL, MySQL or MariaDB.
 //!
 //! The queries are plain: digestd wraps `customers` and `rows` to page through them by
-//! `customer_id`, two queries a page, however many customers it holds. It only ever reads, in
-//! transactions in which the database itself refuses to write; the one exception is `cleanup`, in
-//! a transaction of its own with a limit on the rows it touches.
+//! `customer_id`, two queries a page, however many customers it holds (on MySQL a third one for text
+//! ids). It only ever reads, in transactions in which the database itself refuses to write; the one
+//! exception is `cleanup`, in a transaction of its own with a limit on the rows it touches.
 //!
 //! Nothing is remembered between two calls but the type of `customer_id`, so a page can be read
 //! again after a crash. There is no snapshot over a whole selection: whoever freezes one compares
@@ -12,13 +12,16 @@
 //!
 //! Two ids are the same customer only if they are the same bytes. `customers` is ordered by its own
 //! collation where equality means that, so that an index on the id serves the paging, and by bytes
-//! otherwise.
+//! otherwise. On MySQL and MariaDB hardly any collation means that, and only the column's own is
+//! served by an index: there the order is the column's, and a page holds all ids that are equal in
+//! it, or none.
 
 mod binder;
 mod check;
 mod customer;
 mod database;
 mod error;
+mod mysql;
 mod postgres;
 mod scanner;
 mod selection;
@@ -37,6 +40,7 @@ use database::Database;
 use digest_workflows::operation::key::OperationKey;
 use digest_workflows::operation::period::Period;
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use selection::{EVERYTHING, select_list};
 use session::Bound;
 use statement::Statement;
 use std::collections::{HashMap, HashSet};
@@ -101,8 +105,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Takes the queries and prepares connections to `url` (`sqlite://…` or `postgres://…`)
-    /// without making one: a worker may start before the database does.
+    /// Takes the queries and prepares connections to `url` (`sqlite://…`, `postgres://…`,
+    /// `mysql://…` or `mariadb://…`) without making one: a worker may start before the database does.
     ///
     /// # Errors
     /// [`SourceError::Url`]; [`SourceError::Statement`] and [`SourceError::Unsuitable`] for what is
@@ -264,8 +268,17 @@ impl Source {
         let kind = first.kind();
         within(Query::Rows, SELECTION_SECONDS, async {
             let mut session = self.database.read(Query::Rows, SELECTION_SECONDS).await?;
-            let columns = self.row_columns(&mut session, statement, parameters, kind).await?;
-            let bound = self.rows_of(statement, parameters, &columns, customers, kind)?;
+            let (columns, list) = match self.database.dialect() {
+                // It tells the columns with each row.
+                Dialect::Mysql => (Vec::new(), EVERYTHING.to_owned()),
+                Dialect::Sqlite | Dialect::Postgres => {
+                    let columns =
+                        self.row_columns(&mut session, statement, parameters, kind).await?;
+                    let list = select_list(Query::Rows, &columns)?;
+                    (columns, list)
+                }
+            };
+            let bound = self.rows_of(statement, parameters, &list, customers, kind);
             let asked: HashSet<&CustomerId> = customers.iter().collect();
             let mut rows = RowsPage::new();
             let mut count = 0;

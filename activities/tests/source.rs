@@ -1,4 +1,4 @@
-//! The source's behaviours, the same on SQLite and PostgreSQL.
+//! The source's behaviours, the same on SQLite, PostgreSQL and MariaDB.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,6 +6,8 @@
 mod connections;
 #[path = "source/database.rs"]
 mod database;
+#[path = "source/only_mariadb.rs"]
+mod only_mariadb;
 #[path = "source/only_postgres.rs"]
 mod only_postgres;
 #[path = "source/only_sqlite.rs"]
@@ -15,7 +17,7 @@ mod operations;
 #[path = "source/paging.rs"]
 mod paging;
 
-use database::{Behaviour, Kind, on_both};
+use database::{Behaviour, Kind, on_all};
 use digest_activities::source::{
     CustomerId, Data, FaultReason, IdType, Page, Parameters, Queries, Query, Source, SourceError,
     StatementError,

@@ -130,6 +130,25 @@ async fn integer_ids_are_selected_once_over_many_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn customers_in_mariadb_are_sent_to_once_whatever_their_ids_collation() {
+    // The shop's collation calls both spellings of an id equal; the edges of pages fall between them.
+    let ids = (1..=60).flat_map(|n| [format!("customer-{n:04}"), format!("CUSTOMER-{n:04}")]);
+    let customers = ids.enumerate().map(|(n, id)| Customer::new(id, n)).collect();
+    let plan = world("mariadb").mariadb().these(customers).with("dispatch.page_size", 25);
+    let Some(world) = plan.start().await else { return };
+    let checked = world.digestd("check").await;
+    assert!(checked.stdout.contains("would select 120 customers now"), "{checked:?}");
+    let _worker = world.worker().await;
+    world.start_run().await;
+    let status = world.closed().await;
+    counts(&status, &[("selected", 120), ("cleaned", 120), ("unkeyed", 0)]);
+    let inbox = world.inbox();
+    assert_eq!(inbox.len(), 120);
+    assert_eq!(world.shop.count("digest_items").await, 0);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_customer_workflow_that_exists_already_counts_as_enqueued() {
     let Some(world) = world("exists").customers(3).start().await else { return };
     let (config, secrets) = world.loaded();

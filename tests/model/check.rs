@@ -236,7 +236,7 @@ impl Model for Check {
             self.provider(world, on, actions);
             self.people(world, on, actions);
         }
-        self.operators(world, actions);
+        operators(world, actions);
     }
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
@@ -312,7 +312,7 @@ impl Check {
             return vec![0, 1];
         }
         let taken = |worker: &u8| world.customers[on].works.iter().any(|w| w.worker == *worker);
-        vec![(0..).find(|worker| !taken(worker)).unwrap_or_default()]
+        vec![(0..=u8::MAX).find(|worker| !taken(worker)).unwrap_or_default()]
     }
 
     /// An accepted message is found, unless the index lags; where a miss counts, it does not lag
@@ -485,31 +485,6 @@ impl Check {
         }
     }
 
-    fn operators(&self, world: &World, actions: &mut Vec<Action>) {
-        let left = &world.left;
-        if left.crashes > 0 {
-            for worker in 0..2 {
-                let works = || world.customers.iter().flat_map(|customer| &customer.works);
-                // One that has begun nothing loses nothing that `NotApplied` would not.
-                let loses = |work: &Work| !matches!(work.phase, Phase::Ready { .. });
-                if works().any(|work| work.worker == worker && loses(work)) {
-                    actions.push(Action::Crash { worker });
-                }
-            }
-        }
-        if world.run.held {
-            actions.push(Action::Resume);
-        } else if left.holds > 0 {
-            actions.push(Action::Hold);
-        }
-        if left.cancels > 0 && !world.run.cancelled {
-            actions.push(Action::Cancel);
-        }
-        if left.switches > 0 {
-            actions.push(Action::Switch);
-        }
-    }
-
     /// The next instant at which anything could be decided otherwise than now.
     pub(super) fn next_instant(&self, world: &World) -> Option<i64> {
         let mut instants = Vec::new();
@@ -535,5 +510,31 @@ impl Check {
             .into_iter()
             .filter(|instant| *instant > world.now && *instant <= self.config.until)
             .min()
+    }
+}
+
+/// What befalls the run, its workers and its configuration.
+fn operators(world: &World, actions: &mut Vec<Action>) {
+    let left = &world.left;
+    if left.crashes > 0 {
+        for worker in 0..2 {
+            let works = || world.customers.iter().flat_map(|customer| &customer.works);
+            // One that has begun nothing loses nothing that `NotApplied` would not.
+            let loses = |work: &Work| !matches!(work.phase, Phase::Ready { .. });
+            if works().any(|work| work.worker == worker && loses(work)) {
+                actions.push(Action::Crash { worker });
+            }
+        }
+    }
+    if world.run.held {
+        actions.push(Action::Resume);
+    } else if left.holds > 0 {
+        actions.push(Action::Hold);
+    }
+    if left.cancels > 0 && !world.run.cancelled {
+        actions.push(Action::Cancel);
+    }
+    if left.switches > 0 {
+        actions.push(Action::Switch);
     }
 }

@@ -4,7 +4,7 @@
 use super::bounds::{LEASE, Planted, SETTLE};
 use super::check::{Action, Check, Commit};
 use super::cover::Seen;
-use super::record::{accepted, finding, provider, refused};
+use super::record::{accepted, finding, provider, refused, serves};
 use super::rules::{Rule, is_legal, mark_untruths};
 use super::world::{Fate, Phase, Said, Try, Word, Work, World, at, hash_of};
 use digest_workflows::operation::{
@@ -115,7 +115,7 @@ impl Check {
             return None;
         }
         let moment = world.moment(self.config.useful_until);
-        let phase = if !self.serves(world, customer) {
+        let phase = if !serves(world, customer) {
             Phase::Recording(Word::ProviderGone)
         } else if moment.cancelled {
             Phase::Recording(Word::Cancelled)
@@ -167,7 +167,7 @@ impl Check {
         if customer.machine.state != State::Unknown {
             return;
         }
-        let word = if !self.serves(world, customer) {
+        let decided = if !serves(world, customer) {
             Word::ProviderGone
         } else if let Some(said) = said {
             if said == Said::Miss && customer.messages() > 0 {
@@ -177,7 +177,7 @@ impl Check {
         } else {
             return;
         };
-        self.start(world, on, worker, Phase::Recording(word));
+        self.start(world, on, worker, Phase::Recording(decided));
     }
 
     fn clean_up(&self, world: &mut World, on: usize, succeeds: bool, worker: u8) {
@@ -301,13 +301,13 @@ impl Check {
 
     fn cannot(&self, world: &mut World, on: usize, worker: u8, cannot: CannotBegin, ordinal: u32) {
         let works = &mut world.customers[on].works;
-        let word = match cannot {
+        let decided = match cannot {
             CannotBegin::Cancelled => Some((Seen::CancelledAtBegin, Word::Cancelled)),
             CannotBegin::TooLate => Some((Seen::TooLateAtBegin, Word::TooLate)),
             CannotBegin::InDoubt => Some((Seen::InDoubtAtBegin, Word::ReplayOver)),
             _ => None,
         };
-        if let Some((seen, word)) = word {
+        if let Some((seen, word)) = decided {
             self.cover.see(seen);
             works.push(Work { worker, phase: Phase::Recording(word) });
         }
@@ -333,7 +333,7 @@ impl Check {
     fn hand_over(&self, world: &mut World, on: usize, work: usize) {
         let now = world.now;
         let window = self.config.contract.replay.window();
-        let forgets = if self.config.planted == Some(Planted::Forgets) { SETTLE } else { 0 };
+        let forgets = if self.config.planted == Some(Planted::Forgets) { LEASE } else { 0 };
         let customer = &mut world.customers[on];
         let number = listened(&customer.works[work]);
         let recorded = customer.machine.attempts >= number;

@@ -261,6 +261,7 @@ fn controls() -> Vec<(Planted, Rule, Config)> {
         (Planted::NotSentBeforeAnswer, Rule::AcceptedOnce, none()),
         (Planted::BlindRetry, Rule::AcceptedOnce, none()),
         (Planted::NoLease, Rule::AcceptedOnce, with(MISS_COUNTS)),
+        (Planted::NoLease, Rule::AcceptedOnce, original()),
         (Planted::NoToken, Rule::IntentFirst, none()),
         (
             Planted::RefusalForAll,

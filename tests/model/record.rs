@@ -92,12 +92,12 @@ impl Check {
             self.cover.see(Seen::Undelivered);
         }
     }
+}
 
-    /// Whether the configured account is that of every doubt.
-    pub(super) fn serves(&self, world: &World, customer: &Customer) -> bool {
-        let ours = provider(world.account);
-        customer.machine.doubts.iter().all(|doubt| doubt.provider == ours)
-    }
+/// Whether the configured account is that of every doubt.
+pub(super) fn serves(world: &World, customer: &Customer) -> bool {
+    let ours = provider(world.account);
+    customer.machine.doubts.iter().all(|doubt| doubt.provider == ours)
 }
 
 pub(super) fn accepted(attempt: u32) -> Event {

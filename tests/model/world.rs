@@ -73,6 +73,7 @@ pub(super) struct Customer {
 
 /// The truth about one attempt, whatever anybody has recorded of it.
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact, not a state")]
 pub(super) struct Try {
     pub(super) number: u32,
     pub(super) generation: u32,

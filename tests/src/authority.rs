@@ -15,6 +15,18 @@ use tokio_rustls::TlsAcceptor;
 pub struct Authority {
     file: NamedTempFile,
     acceptor: TlsAcceptor,
+    pem: Pem,
+}
+
+/// The same as texts, for a server that is a program of its own.
+#[derive(Clone)]
+pub(crate) struct Pem {
+    /// The authority's certificate.
+    pub(crate) authority: String,
+    /// The server's certificate.
+    pub(crate) certificate: String,
+    /// The server's key.
+    pub(crate) key: String,
 }
 
 impl Authority {
@@ -35,6 +47,11 @@ impl Authority {
         let certificate = CertificateParams::new(vec!["localhost".to_owned()])?
             .signed_by(&key, &issuer)
             .context("sign the server's certificate")?;
+        let pem = Pem {
+            authority: issuer.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        };
         let config = rustls::ServerConfig::builder_with_provider(Arc::new(
             rustls::crypto::ring::default_provider(),
         ))
@@ -44,13 +61,17 @@ impl Authority {
             vec![CertificateDer::from(certificate.der().to_vec())],
             PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?,
         )?;
-        Ok(Self { file, acceptor: TlsAcceptor::from(Arc::new(config)) })
+        Ok(Self { file, acceptor: TlsAcceptor::from(Arc::new(config)), pem })
     }
 
     /// The file with the authority's certificate.
     #[must_use]
     pub fn file(&self) -> &Path {
         self.file.path()
+    }
+
+    pub(crate) fn pem(&self) -> &Pem {
+        &self.pem
     }
 
     pub(crate) fn acceptor(&self) -> &TlsAcceptor {

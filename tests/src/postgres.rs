@@ -1,12 +1,10 @@
 //! A PostgreSQL server for tests: started once per test process, thrown away with it.
 
+use crate::scripted::{Scripted, free_port};
 use anyhow::{Context, bail};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -21,10 +19,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// A free port may be taken by somebody else before the server has it.
 const STARTS_MAX: u32 = 5;
 
-/// The server lives as long as this script's standard input is open, so it ends with the test
-/// process, however that ends, and leaves nothing behind. A line `kill` ends all its processes by
-/// SIGKILL, its own children before they could tell anybody; a line `start` starts it again on the
-/// same files.
+/// A line `kill` ends all its processes by SIGKILL, its own children before they could tell anybody; a
+/// line `start` starts it again on the same files.
 const SCRIPT: &str = r#"
 set -u
 directory=$(mktemp -d) || exit 1
@@ -60,7 +56,7 @@ done
 /// A running server. Dropped, it is stopped and its data removed.
 pub struct Postgres {
     url: String,
-    server: Option<Child>,
+    server: Option<Scripted>,
 }
 
 impl Postgres {
@@ -115,21 +111,10 @@ impl Postgres {
         }
     }
 
-    async fn start_on(binaries: &PathBuf, port: u16) -> anyhow::Result<Self> {
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", SCRIPT])
-            .env("BINARIES", binaries)
-            .env("PORT", port.to_string())
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        if number("id", &["-u"])? == 0 {
-            command.gid(number("id", &["-g", SERVER_USER])?);
-            command.uid(number("id", &["-u", SERVER_USER])?);
-        }
-        let server = command.spawn().context("cannot start sh")?;
+    async fn start_on(binaries: &Path, port: u16) -> anyhow::Result<Self> {
+        let binaries = binaries.to_str().context("the path to PostgreSQL is not UTF-8")?;
+        let variables = [("BINARIES", binaries), ("PORT", &port.to_string())];
+        let server = Scripted::start("PostgreSQL", SCRIPT, &variables, Some(SERVER_USER))?;
         let url = format!("postgres://postgres@127.0.0.1:{port}");
         let mut postgres = Self { url, server: Some(server) };
         postgres.answers(START_TIMEOUT).await?;
@@ -185,19 +170,12 @@ impl Postgres {
     }
 
     fn tell(&mut self, command: &str) -> anyhow::Result<()> {
-        let input = self.server.as_mut().and_then(|server| server.stdin.as_mut());
-        let input = input.context("the PostgreSQL server is somebody else's")?;
-        writeln!(input, "{command}").context("the PostgreSQL server's script is gone")
+        let server = self.server.as_mut();
+        server.context("the PostgreSQL server is somebody else's")?.tell(command)
     }
 
     fn still_runs(&mut self) -> anyhow::Result<()> {
-        let Some(server) = &mut self.server else { return Ok(()) };
-        let Some(status) = server.try_wait()? else { return Ok(()) };
-        let mut said = String::new();
-        if let Some(errors) = &mut server.stderr {
-            errors.read_to_string(&mut said)?;
-        }
-        bail!("the PostgreSQL server ended with {status}: {said}");
+        self.server.as_mut().map_or(Ok(()), Scripted::still_runs)
     }
 
     /// Creates an empty database, whose name contains `name` (letters, digits and `_`) and is new in
@@ -223,16 +201,6 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            drop(server.stdin.take());
-            // It was only ever for this test; there is nobody to tell.
-            server.wait().ok();
-        }
-    }
-}
-
 /// Where the server's programs are: on the path, or where Debian keeps the newest.
 fn binaries() -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH")
@@ -246,20 +214,4 @@ fn binaries() -> Option<PathBuf> {
     on_path
         .chain(versions.into_iter().rev().map(|(_, path)| path.join("bin")))
         .find(|directory| ["initdb", "postgres"].iter().all(|name| directory.join(name).is_file()))
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// The number a command prints.
-fn number(command: &str, arguments: &[&str]) -> anyhow::Result<u32> {
-    let output = Command::new(command).args(arguments).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.trim().parse().with_context(|| {
-        format!(
-            "`{command} {}` printed no number; is there a user {SERVER_USER}?",
-            arguments.join(" ")
-        )
-    })
 }

@@ -1,8 +1,9 @@
 //! Whether the queries are what digestd needs, found out before anything is sent.
 
-use super::binder::Parameters;
+use super::binder::{Binder, Parameters};
 use super::customer::{CustomerId, ID_COLUMN, IdColumn, IdType};
 use super::error::{Query, SourceError};
+use super::selection::select_list;
 use super::session::{Column, Session};
 use super::statement::{Dialect, Parameter, Statement};
 use super::{CONSENT_SECONDS, SELECTION_SECONDS, Source, within};
@@ -92,7 +93,9 @@ impl Source {
         let column = require(Query::Customers, &columns, ID_COLUMN)?;
         let kind = match (column.id, self.database.dialect()) {
             (Some(kind), _) => kind,
-            (None, Dialect::Postgres) => return Err(unsuitable(Query::Customers, WRONG_ID_TYPE)),
+            (None, dialect @ (Dialect::Postgres | Dialect::Mysql)) => {
+                return Err(unsuitable(Query::Customers, wrong_id_type(dialect)));
+            }
             (None, Dialect::Sqlite) => match self.most_ids(&mut session, parameters).await? {
                 Some(kind) => kind,
                 None => return Ok(None),
@@ -119,7 +122,7 @@ impl Source {
         match session.text(binder.bound(sql)).await?.as_deref() {
             Some("integer") => Ok(Some(IdType::Integer)),
             Some("text") => Ok(Some(IdType::Text)),
-            Some(_) => Err(unsuitable(Query::Customers, WRONG_ID_TYPE)),
+            Some(_) => Err(unsuitable(Query::Customers, wrong_id_type(Dialect::Sqlite))),
             None => Ok(None),
         }
     }
@@ -151,11 +154,14 @@ impl Source {
         id: Option<IdColumn>,
     ) -> Result<Vec<String>, SourceError> {
         let mut selection = self.selection(parameters, id.unwrap_or(IdColumn::UNKNOWN)).await?;
-        require(Query::Customers, &selection.columns, ADDRESS_COLUMN)?;
-        let bound = selection.page_statement(None, 1)?;
+        let sql = self.binder().statement(&self.customers, parameters, None);
+        let columns = usable_columns(&mut selection.session, Query::Customers, sql).await?;
+        require(Query::Customers, &columns, ADDRESS_COLUMN)?;
+        select_list(Query::Customers, &columns)?;
+        let bound = selection.page_statement(None, 1);
         selection.session.explain(bound).await?;
         selection.session.rollback().await?;
-        Ok(selection.columns.into_iter().map(|column| column.name).collect())
+        Ok(columns.into_iter().map(|column| column.name).collect())
     }
 
     pub(super) async fn check_rows(
@@ -167,7 +173,8 @@ impl Source {
         let kind = id.unwrap_or(IdColumn::UNKNOWN).kind;
         let mut session = self.database.read(Query::Rows, SELECTION_SECONDS).await?;
         let columns = self.row_columns(&mut session, statement, parameters, kind).await?;
-        let bound = self.rows_of(statement, parameters, &columns, &[sample(kind)], kind)?;
+        let list = select_list(Query::Rows, &columns)?;
+        let bound = self.rows_of(statement, parameters, &list, &[sample(kind)], kind);
         session.explain(bound).await?;
         session.rollback().await?;
         Ok(columns.into_iter().map(|column| column.name).collect())
@@ -184,11 +191,21 @@ impl Source {
         let sql = self.binder().statement(statement, parameters, None);
         let columns = usable_columns(session, Query::Rows, sql).await?;
         let found = require(Query::Rows, &columns, ID_COLUMN)?;
-        if self.database.dialect() == Dialect::Postgres && found.id != Some(kind) {
+        let (fits, cast) = match (self.database.dialect(), found.id) {
+            (Dialect::Sqlite, _) => return Ok(columns),
+            (Dialect::Postgres, found) => (found == Some(kind), "customer_id::text"),
+            // A text and a number would be compared as floats, and many a text as 0.
+            (Dialect::Mysql, found) => {
+                let is_number = |kind| matches!(kind, IdType::Integer | IdType::Unsigned);
+                let fits = |found| found == kind || (is_number(found) && is_number(kind));
+                (found.is_some_and(fits), "cast(customer_id as char)")
+            }
+        };
+        if !fits {
             return Err(unsuitable(
                 Query::Rows,
                 format!(
-                    "its customer_id is not {}, which it is in [source] customers; cast one of them, for example customer_id::text as customer_id",
+                    "its customer_id is not {}, which it is in [source] customers; cast one of them, for example {cast} as customer_id",
                     kind.with_article()
                 ),
             ));
@@ -208,15 +225,64 @@ impl Source {
         session.explain(self.consent(parameters, &key, &id)).await?;
         session.rollback().await?;
         let Some(cleanup) = &self.cleanup else { return Ok(()) };
-        let mut session = self.database.read(Query::Cleanup, CONSENT_SECONDS).await?;
+        let mut session = match self.database.dialect() {
+            // MariaDB prepares nothing that writes where only reading is allowed.
+            Dialect::Mysql => self.database.write(Query::Cleanup, CONSENT_SECONDS).await?,
+            _ => self.database.read(Query::Cleanup, CONSENT_SECONDS).await?,
+        };
         let mut binder = self.binder();
         let sql = binder.statement(cleanup, parameters, Some((&key, &id)));
         session.explain(binder.bound(sql)).await?;
+        if self.database.dialect() == Dialect::Mysql {
+            refuse_without_rollback(&mut session, cleanup).await?;
+        }
         session.rollback().await
     }
 }
 
-const WRONG_ID_TYPE: &str = "customer_id is neither an integer, nor a text, nor a uuid; cast it, for example cast(id as text) as customer_id";
+/// MySQL: refuses a cleanup whose table cannot undo it, since it would have happened by the time
+/// that it turns out to touch too many rows.
+async fn refuse_without_rollback(
+    session: &mut Session,
+    cleanup: &Statement,
+) -> Result<(), SourceError> {
+    let names = cleanup.changed_names();
+    let mut binder = Binder::new(Dialect::Mysql);
+    let mut list = || {
+        let binds: Vec<String> = names.iter().map(|name| binder.text(name.clone())).collect();
+        binds.join(", ")
+    };
+    let (schemas, tables) = (list(), list());
+    let sql = format!(
+        "select concat(t.table_name, ' has the engine ', t.engine) \
+         from information_schema.tables as t \
+         join information_schema.engines as e on e.engine = t.engine \
+         where e.transactions = 'NO' \
+         and (t.table_schema = database() or t.table_schema in ({schemas})) \
+         and t.table_name in ({tables}) limit 1"
+    );
+    let found = session.text(binder.bound(sql)).await?;
+    match found {
+        None => Ok(()),
+        Some(table) => Err(unsuitable(
+            Query::Cleanup,
+            format!(
+                "its table {table}, which cannot be rolled back when more than cleanup_max_rows are touched; run alter table … engine = InnoDB"
+            ),
+        )),
+    }
+}
+
+fn wrong_id_type(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite | Dialect::Postgres => {
+            "customer_id is neither an integer, nor a text, nor a uuid; cast it, for example cast(id as text) as customer_id"
+        }
+        Dialect::Mysql => {
+            "customer_id is neither an integer nor a text; select cast(id as char) as customer_id, and for binary ids lower(hex(id)) as customer_id with id = unhex(:customer_id) in the other statements"
+        }
+    }
+}
 
 pub(super) fn unsuitable(query: Query, reason: impl Into<String>) -> SourceError {
     SourceError::Unsuitable { query, reason: reason.into() }
@@ -226,6 +292,7 @@ pub(super) fn unsuitable(query: Query, reason: impl Into<String>) -> SourceError
 fn sample(kind: IdType) -> CustomerId {
     match kind {
         IdType::Integer => CustomerId::Integer(0),
+        IdType::Unsigned => CustomerId::Unsigned(0),
         IdType::Text => CustomerId::Text("0".to_owned()),
         IdType::Uuid => CustomerId::Uuid(uuid::Uuid::nil()),
     }

@@ -15,9 +15,11 @@ pub type Data = Map<String, Value>;
 /// The type of `customer_id`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdType {
-    /// `smallint`, `integer`, `bigint`.
+    /// `smallint`, `integer`, `bigint`, and what fits into these.
     Integer,
-    /// `text`, `varchar`, `char`.
+    /// `bigint unsigned` (MySQL and MariaDB).
+    Unsigned,
+    /// `text`, `varchar`, `char`; on MariaDB `uuid` too, which it sends and takes as a text.
     Text,
     /// `uuid` (PostgreSQL).
     Uuid,
@@ -27,6 +29,7 @@ impl IdType {
     pub(super) fn with_article(self) -> &'static str {
         match self {
             Self::Integer => "an integer",
+            Self::Unsigned => "an unsigned integer",
             Self::Text => "a text",
             Self::Uuid => "a uuid",
         }
@@ -35,6 +38,7 @@ impl IdType {
     pub(super) fn sql_name(self) -> &'static str {
         match self {
             Self::Integer => "integer",
+            Self::Unsigned => "unsigned",
             Self::Text => "text",
             Self::Uuid => "uuid",
         }
@@ -48,6 +52,8 @@ impl IdType {
 pub enum CustomerId {
     /// A number.
     Integer(i64),
+    /// A number of a column that has no negative ones.
+    Unsigned(u64),
     /// A text.
     Text(String),
     /// A uuid.
@@ -62,6 +68,7 @@ impl CustomerId {
     pub fn parse(text: &str, kind: IdType) -> Result<Self, SourceError> {
         let id = match kind {
             IdType::Integer => text.parse().ok().map(Self::Integer),
+            IdType::Unsigned => text.parse().ok().map(Self::Unsigned),
             IdType::Text => Some(Self::Text(text.to_owned())),
             IdType::Uuid => Uuid::try_parse(text).ok().map(Self::Uuid),
         };
@@ -81,6 +88,7 @@ impl CustomerId {
     pub(super) fn kind(&self) -> IdType {
         match self {
             Self::Integer(_) => IdType::Integer,
+            Self::Unsigned(_) => IdType::Unsigned,
             Self::Text(_) => IdType::Text,
             Self::Uuid(_) => IdType::Uuid,
         }
@@ -94,6 +102,7 @@ impl fmt::Display for CustomerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Integer(id) => write!(f, "{id}"),
+            Self::Unsigned(id) => write!(f, "{id}"),
             Self::Text(id) => f.write_str(id),
             Self::Uuid(id) => write!(f, "{id}"),
         }
@@ -238,28 +247,41 @@ impl IdColumn {
     pub(super) const UNKNOWN: Self = Self { kind: IdType::Text, own_collation: false };
 
     /// The id as a term of the wrapper's `where` and `order by`, in which both sides follow one
-    /// order whose equality is that of bytes.
+    /// order. Its equality is that of bytes, unless [`IdColumn::is_loose`].
     pub(super) fn term(self, dialect: Dialect) -> &'static str {
         match (dialect, self.kind) {
-            (_, IdType::Integer | IdType::Uuid) => "c.customer_id",
+            (_, IdType::Integer | IdType::Unsigned | IdType::Uuid) | (Dialect::Mysql, _) => {
+                "c.customer_id"
+            }
             (Dialect::Sqlite, IdType::Text) => "c.customer_id collate binary",
             (Dialect::Postgres, IdType::Text) if self.own_collation => "c.customer_id::text",
             (Dialect::Postgres, IdType::Text) => "c.customer_id::text collate \"C\"",
         }
     }
 
+    /// Whether ids of different bytes may be equal in the term's order, and then stand in any order
+    /// among themselves. On MySQL every text is compared by its column's collation, since an index
+    /// serves no other; and any of these may ignore case, accents or trailing blanks, the binary
+    /// ones the blanks.
+    pub(super) fn is_loose(self, dialect: Dialect) -> bool {
+        (dialect, self.kind) == (Dialect::Mysql, IdType::Text)
+    }
+
     /// The rows without an id.
-    pub(super) fn missing(self) -> &'static str {
-        match self.kind {
-            IdType::Text => "(c.customer_id is null or c.customer_id = '')",
-            IdType::Integer | IdType::Uuid => "c.customer_id is null",
+    pub(super) fn missing(self, dialect: Dialect) -> &'static str {
+        match (dialect, self.kind) {
+            (Dialect::Mysql, IdType::Text) => {
+                "(c.customer_id is null or char_length(c.customer_id) = 0)"
+            }
+            (_, IdType::Text) => "(c.customer_id is null or c.customer_id = '')",
+            (_, IdType::Integer | IdType::Unsigned | IdType::Uuid) => "c.customer_id is null",
         }
     }
 
-    /// The rows whose id is of another type; PostgreSQL has none.
+    /// The rows whose id is of another type, which only SQLite has.
     pub(super) fn mistyped(self, dialect: Dialect) -> Option<&'static str> {
         match (dialect, self.kind) {
-            (Dialect::Postgres, _) => None,
+            (Dialect::Postgres | Dialect::Mysql, _) => None,
             (Dialect::Sqlite, IdType::Integer) => {
                 Some("typeof(c.customer_id) not in ('integer', 'null')")
             }
@@ -273,7 +295,9 @@ impl IdColumn {
             (Dialect::Sqlite, IdType::Integer) => "typeof(c.customer_id) = 'integer'",
             (Dialect::Sqlite, _) => "typeof(c.customer_id) = 'text' and c.customer_id <> ''",
             (Dialect::Postgres, IdType::Text) => "c.customer_id <> ''",
-            (Dialect::Postgres, _) => "c.customer_id is not null",
+            // Many a collation calls a blank id equal to the empty one.
+            (Dialect::Mysql, IdType::Text) => "char_length(c.customer_id) > 0",
+            (Dialect::Postgres | Dialect::Mysql, _) => "c.customer_id is not null",
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::error::{self, Query, SourceError};
 use super::session::{Session, Transacting};
 use super::statement::Dialect;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
@@ -33,11 +34,13 @@ pub(super) struct Database {
 enum Options {
     Sqlite(Box<SqliteConnectOptions>),
     Postgres(Box<PgConnectOptions>),
+    Mysql(Box<MySqlConnectOptions>),
 }
 
 enum Pools {
     Sqlite { readers: SqlitePool, writers: SqlitePool },
     Postgres(PgPool),
+    Mysql(MySqlPool),
 }
 
 impl Database {
@@ -58,11 +61,19 @@ impl Database {
                 })?;
                 Ok(Self::postgres(options.disable_statement_logging()))
             }
-            Some(scheme @ ("mysql" | "mariadb")) => Err(SourceError::Url(format!(
-                "{scheme} is not supported; use SQLite or PostgreSQL"
-            ))),
+            Some("mysql" | "mariadb") => {
+                let parsed = Url::parse(url).ok().filter(|parsed| is_whole(url, parsed));
+                let options = parsed.and_then(|url| MySqlConnectOptions::from_url(&url).ok());
+                let named = options.filter(|options| options.get_database().is_some());
+                let options = named.ok_or_else(|| {
+                    unusable("write mysql://user@host:3306/database, and / ? # @ in a password as %2F %3F %23 %40")
+                })?;
+                Ok(Self::mysql(options))
+            }
             // The text itself is not shown: it may begin with a password.
-            _ => Err(unusable("it begins with neither sqlite:// nor postgres://")),
+            _ => Err(unusable(
+                "it begins with none of sqlite://, postgres://, mysql:// and mariadb://",
+            )),
         }
     }
 
@@ -89,6 +100,26 @@ impl Database {
         }
     }
 
+    fn mysql(options: MySqlConnectOptions) -> Self {
+        // The mode stays the server's, in which the user has tried the statements; sqlx would make
+        // `||` join texts.
+        let options = options
+            .pipes_as_concat(false)
+            .no_engine_substitution(false)
+            .statement_cache_capacity(0)
+            .disable_statement_logging();
+        let database = options.get_database().unwrap_or_default();
+        let name = match options.get_socket() {
+            Some(socket) => format!("{database} at {}", socket.display()),
+            None => format!("{database} at {}:{}", options.get_host(), options.get_port()),
+        };
+        Self {
+            name: name.into(),
+            options: Options::Mysql(Box::new(options)),
+            pools: OnceLock::new(),
+        }
+    }
+
     fn pools(&self) -> &Pools {
         self.pools.get_or_init(|| match &self.options {
             Options::Sqlite(options) => {
@@ -109,6 +140,12 @@ impl Database {
                     .acquire_timeout(CONNECT_TIMEOUT)
                     .connect_lazy_with(options.as_ref().clone()),
             ),
+            Options::Mysql(options) => Pools::Mysql(
+                MySqlPoolOptions::new()
+                    .max_connections(READERS_MAX)
+                    .acquire_timeout(CONNECT_TIMEOUT)
+                    .connect_lazy_with(options.as_ref().clone()),
+            ),
         })
     }
 
@@ -121,6 +158,7 @@ impl Database {
         match self.options {
             Options::Sqlite(_) => Dialect::Sqlite,
             Options::Postgres(_) => Dialect::Postgres,
+            Options::Mysql(_) => Dialect::Mysql,
         }
     }
 
@@ -134,6 +172,9 @@ impl Database {
                 }
                 Options::Postgres(options) => {
                     PgConnection::connect_with(options).await?.close().await
+                }
+                Options::Mysql(options) => {
+                    MySqlConnection::connect_with(options).await?.close().await
                 }
             }
         };
@@ -180,6 +221,10 @@ impl Database {
                 );
                 pool.begin_with(AssertSqlSafe(begin)).await.map(Transacting::Postgres)
             }
+            Pools::Mysql(pool) => {
+                let begin = begin_mysql(query, seconds, access);
+                pool.begin_with(AssertSqlSafe(begin)).await.map(Transacting::Mysql)
+            }
         };
         match inner {
             Ok(inner) => Ok(Session::new(self.name.clone(), query, seconds, inner)),
@@ -218,4 +263,25 @@ async fn begin_sqlite(
         .await?
         .set_progress_handler(SQLITE_DEADLINE_OPS, move || Instant::now() < deadline);
     Ok(transaction)
+}
+
+/// How a transaction begins on MySQL and MariaDB, which take different settings: each skips the
+/// other's as a comment (MariaDB's documentation, "Comment Syntax").
+///
+/// MySQL ends only a `select` by itself; a cleanup there waits for locks as long as the server's
+/// `innodb_lock_wait_timeout` says, and otherwise until the call is given up. MariaDB keeps the order
+/// of `rows` only if it does not dissolve that query into the one around it.
+fn begin_mysql(query: Query, seconds: u64, access: Access) -> String {
+    let merge = if query == Query::Rows { "off" } else { "default" };
+    let milliseconds = seconds.saturating_mul(1000);
+    let (isolation, mode) = match access {
+        Access::Read => ("repeatable read", "with consistent snapshot, read only"),
+        Access::Write => ("read committed", "read write"),
+    };
+    format!(
+        "set session /*!50708 max_execution_time = {milliseconds}, */ \
+         /*M!100101 max_statement_time = {seconds}, optimizer_switch = 'derived_merge={merge}', */ \
+         time_zone = '+00:00'; \
+         set transaction isolation level {isolation}; start transaction {mode}"
+    )
 }

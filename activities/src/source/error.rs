@@ -1,7 +1,9 @@
 //! What can go wrong with the source, told apart by what a caller does about it.
 
+mod codes;
+
 use super::statement::StatementError;
-use sqlx::error::DatabaseError;
+use codes::{Judgement, is_sqlite, judge, words};
 use std::fmt;
 
 /// One of the statements of `[source]`.
@@ -151,7 +153,15 @@ pub(super) fn connecting(database: &str, error: &sqlx::Error) -> SourceError {
             _ => refused(words(answer.as_ref())),
         },
         sqlx::Error::Tls(reason) => refused(format!("TLS: {reason}")),
+        // MySQL's caching_sha2_password gives the password away on a connection that is not secret.
+        sqlx::Error::Configuration(reason) if reason.to_string().starts_with("RSA") => refused(
+            "its user logs in with caching_sha2_password or sha256_password, which needs TLS; add ?ssl-mode=required to the URL, and TLS to the server"
+                .to_owned(),
+        ),
         sqlx::Error::Configuration(reason) => SourceError::Url(reason.to_string()),
+        sqlx::Error::Protocol(reason) if reason.contains("authentication plugin") => refused(format!(
+            "{reason}; give its user one of mysql_native_password and caching_sha2_password"
+        )),
         sqlx::Error::PoolTimedOut => unreachable(
             "no free connection in time: the server does not answer, or all connections are busy"
                 .to_owned(),
@@ -203,56 +213,4 @@ pub(super) fn running(
         },
         other => SourceError::Interrupted { database, query, reason: other.to_string() },
     }
-}
-
-enum Judgement {
-    Temporary,
-    OutOfTime,
-    Value,
-    Permanent,
-}
-
-fn judge(answer: &dyn DatabaseError) -> Judgement {
-    let code = answer.code().unwrap_or_default();
-    if is_sqlite(answer) {
-        // The primary result code is the low byte (sqlite.org/rescode.html).
-        return match code.parse::<i32>().unwrap_or_default() & 0xff {
-            // NOMEM, BUSY, LOCKED, IOERR, FULL, PROTOCOL, SCHEMA
-            7 | 5 | 6 | 10 | 13 | 15 | 17 => Judgement::Temporary,
-            // INTERRUPT
-            9 => Judgement::OutOfTime,
-            // TOOBIG, MISMATCH
-            18 | 20 => Judgement::Value,
-            _ => Judgement::Permanent,
-        };
-    }
-    // PostgreSQL documentation, appendix A.
-    match (code.as_ref(), code.get(..2).unwrap_or_default()) {
-        // query_canceled, which our own statement_timeout causes
-        ("57014", _) => Judgement::OutOfTime,
-        // database_dropped
-        ("57P04", _) => Judgement::Permanent,
-        // lock_not_available; connection, rollback, resources, operator, system
-        ("55P03", _) | (_, "08" | "40" | "53" | "57" | "58") => Judgement::Temporary,
-        (_, "22") => Judgement::Value,
-        _ => Judgement::Permanent,
-    }
-}
-
-/// The database's own words, unless they may repeat a value: PostgreSQL quotes the offending one in
-/// class 22, and a user's function says what it likes in class P0.
-fn words(answer: &dyn DatabaseError) -> String {
-    let code = answer.code().unwrap_or_default();
-    if is_sqlite(answer) {
-        return answer.message().to_owned();
-    }
-    match code.get(..2).unwrap_or_default() {
-        "22" => format!("a value does not fit its type or function (SQLSTATE {code})"),
-        "P0" => format!("a function raised an error (SQLSTATE {code})"),
-        _ => format!("{} (SQLSTATE {code})", answer.message()),
-    }
-}
-
-fn is_sqlite(answer: &dyn DatabaseError) -> bool {
-    answer.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some()
 }

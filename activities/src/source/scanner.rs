@@ -1,9 +1,13 @@
 //! Finds the parameters in a statement's text.
 //!
 //! The scanner knows just enough of SQL's lexical rules (PostgreSQL documentation 4.1, SQLite's
-//! "SQL As Understood By SQLite") to tell a parameter from a colon in a string literal, a quoted
-//! identifier, a comment, a dollar-quoted string or a `::cast`. It understands no grammar: that is
-//! the database's work.
+//! "SQL As Understood By SQLite", MySQL's reference manual 11.1 and 11.7) to tell a parameter from a
+//! colon in a string literal, a quoted identifier, a comment, a dollar-quoted string or a `::cast`.
+//! It understands no grammar: that is the database's work.
+//!
+//! Two of MySQL's SQL modes change where a quoted text ends: `NO_BACKSLASH_ESCAPES`, and
+//! `ANSI_QUOTES` for `"…"`. The mode is the server's and not changed, so that a statement means what
+//! it means in the user's own client; a text that would end elsewhere under another mode is refused.
 
 use super::statement::{Dialect, Parameter, Piece, StatementError};
 
@@ -56,14 +60,16 @@ impl<'a> Scanner<'a> {
 
     /// Takes one token that is neither blank nor a comment.
     fn token(&mut self, next: char) -> Result<(), StatementError> {
-        let postgres = self.dialect == Dialect::Postgres;
+        let (sqlite, mysql) = (self.dialect == Dialect::Sqlite, self.dialect == Dialect::Mysql);
         match next {
             '\'' => self.quoted('\'', "string literal"),
+            '"' if mysql => self.quoted('"', "quoted text"),
             '"' => self.quoted('"', "quoted identifier"),
-            '`' if !postgres => self.quoted('`', "quoted identifier"),
-            '[' if !postgres => self.quoted(']', "quoted identifier"),
-            '$' => self.dollar(),
-            '?' | '@' if !postgres => self.foreign_bind(),
+            '`' if sqlite || mysql => self.quoted('`', "quoted identifier"),
+            '[' if sqlite => self.quoted(']', "quoted identifier"),
+            '$' if !mysql => self.dollar(),
+            '?' if sqlite || mysql => self.foreign_bind(),
+            '@' if sqlite => self.foreign_bind(),
             ':' => self.colon(),
             _ if is_word(next) => self.word(),
             _ => {
@@ -75,12 +81,16 @@ impl<'a> Scanner<'a> {
 
     /// Takes a comment if one begins here.
     fn comment(&mut self) -> Result<bool, StatementError> {
-        if self.rest.starts_with("--") {
+        if self.line_comment() {
             self.keep(self.rest.find('\n').unwrap_or(self.rest.len()));
             return Ok(true);
         }
         if !self.rest.starts_with("/*") {
             return Ok(false);
+        }
+        let executable = ["/*!", "/*M!"].iter().any(|opening| self.rest.starts_with(opening));
+        if executable && self.dialect == Dialect::Mysql {
+            return Err(StatementError::ExecutableComment);
         }
         let nests = self.dialect == Dialect::Postgres;
         let (mut at, mut depth) = (2, 1);
@@ -96,11 +106,32 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
+    /// Whether a comment to the end of the line begins here. MySQL wants a blank behind the dashes,
+    /// since `5--3` is arithmetic, and knows `#` as well.
+    fn line_comment(&self) -> bool {
+        let dashes = self.rest.strip_prefix("--");
+        match self.dialect {
+            Dialect::Mysql => {
+                let blank = |c: char| c.is_ascii_whitespace() || c.is_ascii_control();
+                self.rest.starts_with('#')
+                    || dashes.is_some_and(|after| after.is_empty() || after.starts_with(blank))
+            }
+            Dialect::Sqlite | Dialect::Postgres => dashes.is_some(),
+        }
+    }
+
     /// A token that begins here and runs to `close`; a doubled `close` stands for itself.
     fn quoted(&mut self, close: char, what: &'static str) -> Result<(), StatementError> {
         let mut at = 1;
         loop {
             let end = self.rest[at..].find(close).ok_or(StatementError::Unterminated(what))?;
+            let before = self.rest[at..at + end].bytes().rev();
+            if self.dialect == Dialect::Mysql
+                && close != '`'
+                && before.take_while(|byte| *byte == b'\\').count() % 2 == 1
+            {
+                return Err(StatementError::AmbiguousQuote);
+            }
             at += end + 1;
             // SQLite's [identifiers] know no doubling.
             if close == ']' || !self.rest[at..].starts_with(close) {
@@ -217,7 +248,7 @@ fn unknown_parameter(name: &str) -> StatementError {
 mod tests {
     use super::super::statement::Statement;
     use super::*;
-    use Dialect::{Postgres, Sqlite};
+    use Dialect::{Mysql, Postgres, Sqlite};
     use proptest::prelude::*;
 
     fn bound(sql: &str, dialect: Dialect) -> Result<String, StatementError> {
@@ -257,6 +288,28 @@ mod tests {
         {
             assert_eq!(bound(sql, Sqlite).as_deref(), Ok(sql), "{sql}");
         }
+        for sql in [
+            "select 1 # :period ' \n, 2 -- :period ' \n, 3 --",
+            "select \"it's :period\", `a\\` , `b``:period`, 'a\\\\', '\\n''\\%' from t",
+            "select @last := 1, @@time_zone, a->>'$.x', b$c, $d, 1 /* :period /* */",
+        ] {
+            assert_eq!(bound(sql, Mysql).as_deref(), Ok(sql), "{sql}");
+        }
+        assert_eq!(bound("select 5--:period", Mysql).as_deref(), Ok("select 5--<period>"));
+    }
+
+    #[test]
+    fn what_mysql_reads_one_way_or_another_is_refused() {
+        for sql in
+            ["select 'it\\'s'", "select \"\\\"\"", "select 'a\\', ':period'", "select '\\\\\\''"]
+        {
+            assert_eq!(bound(sql, Mysql), Err(StatementError::AmbiguousQuote), "{sql}");
+        }
+        for sql in ["select 1 /*!50000 , :period */", "select /*M!100100 2, */ 1"] {
+            assert_eq!(bound(sql, Mysql), Err(StatementError::ExecutableComment), "{sql}");
+            assert!(bound(sql, Sqlite).is_ok(), "{sql}");
+        }
+        assert!(bound("select /*+ no_merge(c) */ 1", Mysql).is_ok());
     }
 
     #[test]
@@ -280,6 +333,7 @@ mod tests {
         for bind in ["$1", "?", "?1", "@name", "$name"] {
             refused(&format!("select {bind}"), Sqlite, bind);
         }
+        refused("select ?", Mysql, "?");
     }
 
     #[test]
@@ -334,8 +388,8 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_refused_or_kept_as_it_is(sql in "(?s)[a-e:'\"$?@;\\[\\]/*\n `\\\\é-]{0,40}") {
-            for dialect in [Postgres, Sqlite] {
+        fn any_text_is_refused_or_kept_as_it_is(sql in "(?s)[a-e:'\"$?@#!M;\\[\\]/*\n `\\\\é-]{0,40}") {
+            for dialect in [Postgres, Sqlite, Mysql] {
                 if let Ok(statement) = Statement::parse(&sql, dialect) {
                     let kept = statement.render(|parameter| parameter.to_string());
                     prop_assert!(sql.starts_with(&kept));

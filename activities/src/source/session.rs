@@ -1,12 +1,14 @@
-//! One transaction on either database, and what is asked in it.
+//! One transaction on any of the databases, and what is asked in it.
 
 use super::customer::{Data, IdType};
 use super::error::{self, Query, SourceError};
-use super::{postgres, sqlite};
+use super::{mysql, postgres, sqlite};
 use futures::TryStreamExt;
 use futures::stream::BoxStream;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection, Executor, Postgres, Sqlite, Statement as _, Transaction};
+use sqlx::{
+    AssertSqlSafe, Connection, Executor, MySql, Postgres, Sqlite, Statement as _, Transaction,
+};
 use std::sync::Arc;
 
 /// A value bound to a statement; its type is in the statement's text.
@@ -15,7 +17,7 @@ pub(super) enum Bind {
     Text(String),
 }
 
-/// A statement with its binds, in order.
+/// A statement with its binds, in order; on MySQL there are none.
 pub(super) struct Bound {
     pub(super) sql: String,
     pub(super) binds: Vec<Bind>,
@@ -61,10 +63,11 @@ pub(super) struct Session {
     inner: Transacting,
 }
 
-/// The transaction on either database.
+/// The transaction of the one database or the other.
 pub(super) enum Transacting {
     Sqlite(Transaction<'static, Sqlite>),
     Postgres(Transaction<'static, Postgres>),
+    Mysql(Transaction<'static, MySql>),
 }
 
 impl Session {
@@ -84,13 +87,20 @@ impl Session {
         let columns = match &mut self.inner {
             Transacting::Sqlite(transaction) => describe_sqlite(transaction, sql).await,
             Transacting::Postgres(transaction) => describe_postgres(transaction, sql).await,
+            Transacting::Mysql(transaction) => describe_mysql(transaction, sql).await,
         };
         columns.map_err(|error| self.error(&error))
     }
 
     /// Has the database plan the statement without running it: what it finds are wrong names and
-    /// types and missing permissions.
+    /// types and missing permissions. MySQL finds them when it prepares a statement, while its
+    /// `explain` may run parts of it.
     pub(super) async fn explain(&mut self, bound: Bound) -> Result<(), SourceError> {
+        if let Transacting::Mysql(transaction) = &mut self.inner {
+            let sql = sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(bound.sql));
+            let prepared = (&mut **transaction).prepare(sql).await;
+            return prepared.map(drop).map_err(|error| self.error(&error));
+        }
         let sql = format!("explain {}", bound.sql);
         self.execute(Bound { sql, ..bound }).await.map(drop)
     }
@@ -105,6 +115,10 @@ impl Session {
             Transacting::Postgres(transaction) => {
                 let query = postgres::bind(bound);
                 query.try_map(|row| postgres::number(&row)).fetch_one(&mut **transaction).await
+            }
+            Transacting::Mysql(transaction) => {
+                let row = mysql::query(bound).fetch_one(&mut **transaction).await;
+                row.and_then(|row| mysql::number(&row))
             }
         };
         number.map(|number| u64::try_from(number).unwrap_or(0)).map_err(|error| self.error(&error))
@@ -121,6 +135,10 @@ impl Session {
                 let query = postgres::bind(bound);
                 query.try_map(|row| postgres::text(&row)).fetch_optional(&mut **transaction).await
             }
+            Transacting::Mysql(transaction) => {
+                let row = mysql::query(bound).fetch_optional(&mut **transaction).await;
+                row.and_then(|row| row.as_ref().map(mysql::text).transpose())
+            }
         };
         text.map(Option::flatten).map_err(|error| self.error(&error))
     }
@@ -135,6 +153,10 @@ impl Session {
             Transacting::Postgres(transaction) => {
                 let row = postgres::bind(bound).fetch_optional(&mut **transaction).await;
                 row.map(|row| row.as_ref().is_some_and(postgres::affirms))
+            }
+            Transacting::Mysql(transaction) => {
+                let row = mysql::query(bound).fetch_optional(&mut **transaction).await;
+                row.map(|row| row.as_ref().is_some_and(mysql::affirms))
             }
         };
         row.map_err(|error| self.error(&error))
@@ -156,6 +178,10 @@ impl Session {
                 let rows = postgres::bind(bound).fetch(&mut **transaction);
                 drain(rows, |row| take(postgres::data(&row, columns))).await
             }
+            Transacting::Mysql(transaction) => {
+                let rows = mysql::query(bound).fetch(&mut **transaction);
+                drain(rows, |row| take(mysql::data(&row))).await
+            }
         };
         read.map_err(|error| self.error(&error))
     }
@@ -171,6 +197,10 @@ impl Session {
                 let done = postgres::bind(bound).execute(&mut **transaction).await;
                 done.map(|done| done.rows_affected())
             }
+            Transacting::Mysql(transaction) => {
+                let done = mysql::query(bound).execute(&mut **transaction).await;
+                done.map(|done| done.rows_affected())
+            }
         };
         touched.map_err(|error| self.error(&error))
     }
@@ -181,6 +211,7 @@ impl Session {
         let done = match inner {
             Transacting::Sqlite(transaction) => transaction.commit().await,
             Transacting::Postgres(transaction) => transaction.commit().await,
+            Transacting::Mysql(transaction) => transaction.commit().await,
         };
         done.map_err(|error| error::running(&name, query, seconds, &error))
     }
@@ -191,6 +222,7 @@ impl Session {
         let done = match inner {
             Transacting::Sqlite(transaction) => transaction.rollback().await,
             Transacting::Postgres(transaction) => transaction.rollback().await,
+            Transacting::Mysql(transaction) => transaction.rollback().await,
         };
         done.map_err(|error| error::running(&name, query, seconds, &error))
     }
@@ -224,4 +256,12 @@ async fn describe_postgres(
     let statement = (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await?;
     transaction.clear_cached_statements().await?;
     Ok(statement.columns().iter().map(postgres::column).collect())
+}
+
+async fn describe_mysql(
+    transaction: &mut Transaction<'static, MySql>,
+    sql: AssertSqlSafe<String>,
+) -> Result<Vec<Column>, sqlx::Error> {
+    let statement = (&mut **transaction).prepare(sqlx::SqlSafeStr::into_sql_str(sql)).await?;
+    Ok(statement.columns().iter().map(mysql::column).collect())
 }

@@ -1,4 +1,4 @@
-//! The user's statements: `:name` becomes a numbered bind, everything else is left as it was written.
+//! The user's statements: `:name` becomes a bind, everything else is left as it was written.
 
 use super::scanner::Scanner;
 use std::fmt;
@@ -10,6 +10,8 @@ pub enum Dialect {
     Sqlite,
     /// PostgreSQL: binds are `$1`, each cast to its type.
     Postgres,
+    /// MySQL and MariaDB: values are literals.
+    Mysql,
 }
 
 /// A named parameter of the user's statements.
@@ -94,6 +96,16 @@ pub enum StatementError {
     /// A bind of the database's own kind, which would collide with the numbers we give.
     #[error("{0:?} is a bind of the database's own kind; use the named parameters {known}", known = known())]
     ForeignBind(String),
+    /// MySQL: a backslash before a quote, which ends the literal or not by the server's `sql_mode`.
+    #[error(
+        "a backslash before a quote means one thing or another by the server's sql_mode; write a quote inside a text twice, and a backslash at its end as char(92)"
+    )]
+    AmbiguousQuote,
+    /// MySQL: a comment that the server may run.
+    #[error(
+        "it holds a comment that the server may run as SQL (/*! or /*M!); write its content out, or leave it out"
+    )]
+    ExecutableComment,
     /// More than one statement.
     #[error("it holds more than one statement; keep the one before the first ';'")]
     SeveralStatements,
@@ -141,6 +153,28 @@ impl Statement {
         })
     }
 
+    /// MySQL: the names that a `delete` or an `update` gives before it says which rows and how; the
+    /// tables that it changes are among them.
+    pub(super) fn changed_names(&self) -> Vec<String> {
+        let text = self.render(|_| " ".to_owned());
+        let mut names = Vec::new();
+        // What stands between backticks is one name.
+        for (index, part) in text.split('`').enumerate() {
+            if index % 2 == 1 {
+                names.push(part.to_owned());
+                continue;
+            }
+            let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '$';
+            for word in part.split(|c| !is_name(c)).filter(|word| !word.is_empty()) {
+                if ["where", "set"].iter().any(|end| word.eq_ignore_ascii_case(end)) {
+                    return names;
+                }
+                names.push(word.to_owned());
+            }
+        }
+        names
+    }
+
     /// The SQL text with each parameter written as `bind` says.
     pub(super) fn render(&self, mut bind: impl FnMut(Parameter) -> String) -> String {
         self.pieces
@@ -150,5 +184,22 @@ impl Statement {
                 Piece::Parameter(parameter) => bind(*parameter),
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleanup_names_its_tables_before_its_conditions() {
+        for (sql, expected) in [
+            ("delete from items where customer = 1", vec!["delete", "from", "items"]),
+            ("update `my shop`.items SET a = b", vec!["update", "my shop", "items"]),
+            ("delete i from items i where x", vec!["delete", "i", "from", "items", "i"]),
+        ] {
+            let statement = Statement::parse(sql, Dialect::Mysql).unwrap();
+            assert_eq!(statement.changed_names(), expected, "{sql}");
+        }
     }
 }

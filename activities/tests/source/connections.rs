@@ -11,8 +11,10 @@ async fn an_unreachable_server_is_an_error_within_seconds() {
     drop(refusing);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let unanswered = silent.local_addr().unwrap().port();
-    for port in [refused, unanswered] {
-        let url = format!("postgres://shop:geheim@127.0.0.1:{port}/shop");
+    for (port, scheme) in
+        [refused, unanswered].into_iter().flat_map(|port| [(port, "postgres"), (port, "mysql")])
+    {
+        let url = format!("{scheme}://shop:geheim@127.0.0.1:{port}/shop");
         let begun = Instant::now();
         let error = Source::connect(&url, queries(CUSTOMERS)).await.unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -41,17 +43,24 @@ async fn a_missing_file_is_named_and_not_made() {
 
 #[tokio::test]
 async fn a_wrong_database_is_refused_for_good() {
-    let Some(behaviour) = Behaviour::postgres("a missing database").await else { return };
-    let url = format!("{}_absent", behaviour.database(&[]).await);
-    let error = Source::connect(&url, queries(CUSTOMERS)).await.unwrap_err();
-    assert!(matches!(error, SourceError::Refused { .. }) && !error.is_temporary(), "{error}");
-    assert!(error.to_string().contains("does not exist"), "{error}");
+    let what = "a missing database";
+    let (postgres, mariadb) = (Behaviour::postgres(what).await, Behaviour::mariadb(what).await);
+    for (behaviour, words) in [(postgres, "does not exist"), (mariadb, "Unknown database")] {
+        let Some(behaviour) = behaviour else { continue };
+        let url = format!("{}_absent", behaviour.database(&[]).await);
+        let error = Source::connect(&url, queries(CUSTOMERS)).await.unwrap_err();
+        assert!(matches!(error, SourceError::Refused { .. }) && !error.is_temporary(), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[test]
 fn urls_and_statements_are_checked_without_a_connection() {
     for url in [
-        "mysql://u:geheim@h/db",
+        "mysql://u:geheim@h",
+        "mysql://u:1/geheim@h/db",
+        "mariadb:/u:geheim",
+        "oracle://u:geheim@h/db",
         "u:geheim@h/db",
         "postgres:/u:geheim",
         "postgres://u:1/geheim@h/db",

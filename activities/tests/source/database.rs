@@ -1,7 +1,8 @@
-//! A database for one test: a SQLite file, or a database of a PostgreSQL server.
+//! A database for one test: a SQLite file, or a database of a PostgreSQL or MariaDB server.
 
+use digest_tests::mariadb::Mariadb;
 use digest_tests::postgres::Postgres;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, SqliteConnection};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
@@ -9,16 +10,18 @@ use tempfile::TempDir;
 pub(crate) enum Kind {
     Sqlite,
     Postgres,
+    Mariadb,
 }
 
 /// Where a behaviour is tested.
 pub(crate) enum Behaviour {
     Sqlite(TempDir, AtomicU32),
     Postgres(&'static Postgres),
+    Mariadb(&'static Mariadb),
 }
 
-/// Tests each behaviour on SQLite and, where there is one, on PostgreSQL.
-macro_rules! on_both {
+/// Tests each behaviour on SQLite and, where there is one, on PostgreSQL and MariaDB.
+macro_rules! on_all {
     ($($behaviour:ident),* $(,)?) => {
         mod sqlite {
             $(#[tokio::test]
@@ -35,9 +38,18 @@ macro_rules! on_both {
                 }
             })*
         }
+        mod mariadb {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                let what = stringify!($behaviour);
+                if let Some(behaviour) = crate::database::Behaviour::mariadb(what).await {
+                    super::$behaviour(behaviour).await;
+                }
+            })*
+        }
     };
 }
-pub(crate) use on_both;
+pub(crate) use on_all;
 
 impl Behaviour {
     pub(crate) fn sqlite() -> Self {
@@ -48,10 +60,15 @@ impl Behaviour {
         Postgres::shared(what).await.unwrap().map(Self::Postgres)
     }
 
+    pub(crate) async fn mariadb(what: &str) -> Option<Self> {
+        Mariadb::shared(what).await.unwrap().map(Self::Mariadb)
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match self {
             Self::Sqlite(..) => Kind::Sqlite,
             Self::Postgres(_) => Kind::Postgres,
+            Self::Mariadb(_) => Kind::Mariadb,
         }
     }
 
@@ -60,6 +77,15 @@ impl Behaviour {
         match self {
             Self::Sqlite(..) => "text",
             Self::Postgres(_) => "timestamptz",
+            Self::Mariadb(_) => "datetime(6)",
+        }
+    }
+
+    /// The SQL of two texts joined.
+    pub(crate) fn joined(&self, left: &str, right: &str) -> String {
+        match self {
+            Self::Sqlite(..) | Self::Postgres(_) => format!("{left} || {right}"),
+            Self::Mariadb(_) => format!("concat({left}, {right})"),
         }
     }
 
@@ -73,6 +99,7 @@ impl Behaviour {
                 format!("sqlite://{}", file.display())
             }
             Self::Postgres(server) => server.database("source").await.unwrap(),
+            Self::Mariadb(server) => server.database("source").await.unwrap(),
         };
         for statement in statements {
             self.execute(&url, statement).await;
@@ -93,6 +120,11 @@ impl Behaviour {
                 sql.execute(&mut connection).await.unwrap();
                 connection.close().await.unwrap();
             }
+            Self::Mariadb(_) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                sql.execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }
         }
     }
 
@@ -107,6 +139,10 @@ impl Behaviour {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
             }
+            Self::Mariadb(_) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                sqlx::query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+            }
         }
     }
 
@@ -114,6 +150,13 @@ impl Behaviour {
     pub(crate) async fn lock(&self, url: &str) -> SqliteConnection {
         let mut connection = SqliteConnection::connect(url).await.unwrap();
         sqlx::raw_sql("begin immediate").execute(&mut connection).await.unwrap();
+        connection
+    }
+    /// A MariaDB connection in whose transaction `sql` ran.
+    pub(crate) async fn locking(&self, url: &str, sql: &str) -> MySqlConnection {
+        let mut connection = MySqlConnection::connect(url).await.unwrap();
+        let sql = AssertSqlSafe(format!("start transaction; {sql}"));
+        sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
         connection
     }
 }

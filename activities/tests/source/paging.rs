@@ -2,7 +2,7 @@
 
 use super::*;
 
-on_both! {
+on_all! {
     every_usable_id_is_selected_once,
     computed_ids_are_paged,
     a_group_larger_than_a_page_is_read_to_its_end,
@@ -45,11 +45,9 @@ async fn every_usable_id_is_selected_once(behaviour: Behaviour) {
 
 async fn computed_ids_are_paged(behaviour: Behaviour) {
     let url = behaviour.database(&[&table("integer"), &three_hundred(|n| n.to_string())]).await;
-    let computed: [(&str, IdType); 3] = [
-        ("coalesce(id, 0)", IdType::Integer),
-        ("id + 0", IdType::Integer),
-        ("'c-' || id", IdType::Text),
-    ];
+    let text = behaviour.joined("'c-'", "id");
+    let computed: [(&str, IdType); 3] =
+        [("coalesce(id, 0)", IdType::Integer), ("id + 0", IdType::Integer), (&text, IdType::Text)];
     for (id, kind) in computed {
         let customers = format!("select {id} as customer_id, email as address from customers");
         let mut asked = queries(&customers);
@@ -127,12 +125,23 @@ async fn ids_differ_by_their_bytes(behaviour: Behaviour) {
     let ids = ["a", "A", "á", "a ", "B", "b", "_", "~", "Z z", "10", "9", "a\"b", "c\\d", "é:%"];
     let rows: Vec<String> =
         ids.iter().map(|id| format!("('{id}', 'x@shop.example', 'Ann', true)")).collect();
-    let insert = format!("insert into customers values {}", rows.join(", "));
+    let mut insert = format!("insert into customers values {}", rows.join(", "));
+    if behaviour.kind() == Kind::Mariadb {
+        insert = insert.replace('\\', "\\\\");
+    }
     let collations: &[&str] = match behaviour.kind() {
         Kind::Sqlite => &["text", "text collate nocase", "text collate rtrim"],
         Kind::Postgres => {
             &["text", "text collate \"C\"", "text collate \"en-x-icu\"", "text collate loose"]
         }
+        Kind::Mariadb => &[
+            "text",
+            "varchar(40), key (id)",
+            "varchar(40) collate utf8mb4_unicode_ci, key (id)",
+            "varchar(40) collate utf8mb4_bin, key (id)",
+            "varchar(40) collate utf8mb4_nopad_bin, key (id)",
+            "varchar(40) character set latin1, key (id)",
+        ],
     };
     for collation in collations {
         let mut statements = vec![table(collation), insert.clone()];
@@ -223,11 +232,19 @@ async fn columns_added_later_are_selected(behaviour: Behaviour) {
 }
 
 async fn plain_values_arrive_as_json(behaviour: Behaviour) {
-    let create = "create table customers (id integer, email text, wants boolean, count bigint, ratio double precision, none text, \"Odd \"\"name\" text)";
+    let quoted = |sql: &str| match behaviour.kind() {
+        Kind::Sqlite | Kind::Postgres => sql.replace("«", "\"Odd \"\"name\""),
+        Kind::Mariadb => sql.replace("«", "`Odd \"name`"),
+    };
+    let create = &quoted(
+        "create table customers (id integer, email text, wants boolean, count bigint, ratio double precision, none text, « text)",
+    );
     let insert = "insert into customers values (1, 'Ü@shop.example', true, 9007199254740993, 0.1, null, 'it''s')";
     let url = behaviour.database(&[create, insert]).await;
-    let all = "select id as customer_id, email as address, wants, count, ratio, none, \"Odd \"\"name\" from customers";
-    let source = Source::connect(&url, queries(all)).await.unwrap();
+    let all = quoted(
+        "select id as customer_id, email as address, wants, count, ratio, none, « from customers",
+    );
+    let source = Source::connect(&url, queries(&all)).await.unwrap();
     let paged = page_through(&source, 10).await;
     let data = paged.data()[0];
     let expected = json!({"customer_id": 1, "address": "Ü@shop.example", "wants": true, "count": 9_007_199_254_740_993_i64,

@@ -1,6 +1,5 @@
 //! Worker, database or engine killed by SIGKILL at an instant that nobody has chosen.
 
-use super::SETTLED_WITHIN;
 use super::lanes::{Times, lanes, told};
 use super::provider::{Kind, Provider};
 use crate::end_to_end::world::{PERIOD, server, until, world};
@@ -63,7 +62,7 @@ async fn nobody_gets_two_messages_or_none_whenever_somebody_is_killed() {
     }
     told(done, failed.len(), begun);
     assert!(failed.is_empty(), "to repeat what failed:\n{}", failed.join("\n"));
-    times.within(SETTLED_WITHIN);
+    times.tell();
 }
 
 /// One run; its line, or `None` where a part is absent.

@@ -30,13 +30,12 @@ impl Times {
         self.0.push(settled_in);
     }
 
-    /// Nineteen in twenty must be within `limit`.
-    pub(super) fn within(mut self, limit: Duration) {
+    /// Tells them; how long it takes says more about the machine than about digestd.
+    pub(super) fn tell(mut self) {
         self.0.sort_unstable();
         let Some(slowest) = self.0.last() else { return };
         let common = self.0[(self.0.len() - 1) * 19 / 20];
-        println!("settled in {common:.1?} (19 in 20), {slowest:.1?} (all)");
-        assert!(common <= limit, "settled only after {common:?}, which is longer than {limit:?}");
+        println!("{} runs settled in {common:.1?} (19 in 20), {slowest:.1?} (all)", self.0.len());
     }
 }
 

@@ -1,8 +1,9 @@
-//! Both databases behind the little that tests ask of them.
+//! The databases behind the little that tests ask of them.
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{
-    AssertSqlSafe, ColumnIndex, Connection as _, Decode, PgConnection, Row, SqliteConnection, Type,
+    AssertSqlSafe, ColumnIndex, Connection as _, Decode, MySqlConnection, PgConnection, Row,
+    SqliteConnection, Type,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub(crate) enum Database {
     Sqlite(PathBuf),
     /// A URL.
     Postgres(String),
+    /// A URL of a shop's.
+    Mariadb(String),
 }
 
 impl Database {
@@ -28,6 +31,11 @@ impl Database {
             Self::Postgres(url) => {
                 let mut connection = PgConnection::connect(url).await.unwrap();
                 let sql = AssertSqlSafe(sql.replace(" @", " digestd."));
+                sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
+            }
+            Self::Mariadb(url) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                let sql = AssertSqlSafe(sql.to_owned());
                 sqlx::query(sql).execute(&mut connection).await.unwrap().rows_affected()
             }
         }
@@ -68,13 +76,23 @@ impl Database {
                     all.push(texts(&sqlx::query(sql).fetch_all(&mut *tx).await.unwrap()));
                 }
             }
+            Self::Mariadb(url) => {
+                let mut connection = MySqlConnection::connect(url).await.unwrap();
+                let begin = "start transaction with consistent snapshot, read only";
+                let mut tx = connection.begin_with(begin).await.unwrap();
+                for query in queries {
+                    let sql = AssertSqlSafe((*query).to_owned());
+                    all.push(texts(&sqlx::query(sql).fetch_all(&mut *tx).await.unwrap()));
+                }
+            }
         }
         all
     }
 
     /// How many rows `from` has, a table with its conditions.
     pub(crate) async fn count(&self, from: &str) -> u64 {
-        let sql = format!("select cast(count(*) as text), '' from {from}");
+        let text = if matches!(self, Self::Mariadb(_)) { "char" } else { "text" };
+        let sql = format!("select cast(count(*) as {text}), '' from {from}");
         self.pairs(&sql).await[0].0.parse().unwrap()
     }
 }

@@ -1,6 +1,7 @@
 //! Describing a world: its shop, its configuration, its provider.
 
 use super::{Database, World, engine, shared_server, shop};
+use digest_tests::mariadb::Mariadb;
 use digest_tests::postgres::Postgres;
 use std::net::SocketAddr;
 
@@ -11,6 +12,7 @@ pub(crate) struct Plan {
     pub(super) customers: Vec<Customer>,
     pub(super) bigint: bool,
     postgres: bool,
+    mariadb: bool,
     /// The database of a server of the test's own.
     database: Option<String>,
     /// The crash point that a first `setup` dies at.
@@ -46,6 +48,7 @@ pub(crate) fn world(name: &str) -> Plan {
         customers: Vec::new(),
         bigint: false,
         postgres: false,
+        mariadb: false,
         database: None,
         broken_setup: None,
     };
@@ -155,6 +158,12 @@ impl Plan {
         self
     }
 
+    /// The shop in MariaDB, the ledger in SQLite.
+    pub(crate) fn mariadb(mut self) -> Self {
+        self.mariadb = true;
+        self
+    }
+
     /// Shop and ledger in this database of PostgreSQL.
     pub(crate) fn postgres_at(mut self, url: String) -> Self {
         self.database = Some(url);
@@ -191,7 +200,15 @@ impl Plan {
             (Database::Postgres(url.clone()), Database::Postgres(url))
         } else {
             let path = |name: &str| Database::Sqlite(folder.path().join(name));
-            (path("shop.db"), path("digestd.db"))
+            let shop = if self.mariadb {
+                let mariadb = Mariadb::shared("end to end on MariaDB").await.unwrap()?;
+                let url = mariadb.database(&self.campaign.replace('-', "_")).await.unwrap();
+                self = self.with("source.url", url.clone());
+                Database::Mariadb(url)
+            } else {
+                path("shop.db")
+            };
+            (shop, path("digestd.db"))
         };
         self = self.with("engine.address", server.to_string());
         shop::create(&shop, &self).await;

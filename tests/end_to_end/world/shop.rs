@@ -10,8 +10,10 @@ pub(super) async fn create(shop: &Database, plan: &Plan) {
     let (id, time) = match (plan.bigint, shop) {
         (false, Database::Sqlite(_)) => ("text", "text"),
         (false, Database::Postgres(_)) => ("text", "timestamptz"),
+        (false, Database::Mariadb(_)) => ("varchar(80)", "datetime(6)"),
         (true, Database::Sqlite(_)) => ("integer", "text"),
         (true, Database::Postgres(_)) => ("bigint", "timestamptz"),
+        (true, Database::Mariadb(_)) => ("bigint unsigned", "timestamp null"),
     };
     shop.execute(&format!(
         "create table customers (id {id}, email text, first_name text, digest_opt_in integer)"
@@ -21,7 +23,13 @@ pub(super) async fn create(shop: &Database, plan: &Plan) {
         "create table digest_items (customer_id {id}, title text, price text, created_at {time})"
     ))
     .await;
-    let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+    let quoted = |text: &str| {
+        let text = text.replace('\'', "''");
+        match shop {
+            Database::Mariadb(_) => format!("'{}'", text.replace('\\', "\\\\")),
+            Database::Sqlite(_) | Database::Postgres(_) => format!("'{text}'"),
+        }
+    };
     for chunk in plan.customers.chunks(200) {
         let values: Vec<String> = chunk
             .iter()

@@ -1,6 +1,6 @@
 //! What two keys must be to each other, and the configuration to its secrets and to the calendar.
 
-use super::database::Database;
+use super::database::{Database, ParseDatabase};
 use super::duration::show;
 use super::error::{ConfigError, Problem};
 use super::reader::{Reader, problem};
@@ -122,8 +122,8 @@ impl Config {
     /// [`ConfigError::Secret`] when the variable holds no database URL.
     pub fn ledger_database(&self, secrets: &Secrets) -> Result<Database, ConfigError> {
         match &secrets.ledger_url {
-            Some(url) => self.database_of_variable(secrets::LEDGER_URL, url),
-            None => self.database_of_file("ledger.url", &self.ledger.url),
+            Some(url) => self.of_variable(secrets::LEDGER_URL, url, Database::of_ledger),
+            None => self.of_file("ledger.url", &self.ledger.url, Database::of_ledger),
         }
     }
 
@@ -133,23 +133,24 @@ impl Config {
     /// [`ConfigError::Secret`] when a variable holds no database URL.
     pub fn source_database(&self, secrets: &Secrets) -> Result<Database, ConfigError> {
         match (&secrets.source_url, &self.source.url) {
-            (Some(url), _) => self.database_of_variable(secrets::SOURCE_URL, url),
-            (None, Some(url)) => self.database_of_file("source.url", url),
+            (Some(url), _) => self.of_variable(secrets::SOURCE_URL, url, Database::of_source),
+            (None, Some(url)) => self.of_file("source.url", url, Database::of_source),
             (None, None) => self.ledger_database(secrets),
         }
     }
 
-    fn database_of_variable(
+    fn of_variable(
         &self,
         variable: &'static str,
         url: &Redacted<String>,
+        parse: ParseDatabase,
     ) -> Result<Database, ConfigError> {
-        Database::parse(url.reveal(), folder(&self.file))
+        parse(url.reveal(), folder(&self.file))
             .map_err(|message| SecretError::Database { variable, message }.into())
     }
 
-    fn database_of_file(&self, key: &str, url: &str) -> Result<Database, ConfigError> {
-        Database::parse(url, folder(&self.file))
+    fn of_file(&self, key: &str, url: &str, parse: ParseDatabase) -> Result<Database, ConfigError> {
+        parse(url, folder(&self.file))
             .map_err(|message| self.invalid(vec![problem(&self.lines, key, message)]))
     }
 

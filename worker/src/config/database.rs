@@ -1,4 +1,4 @@
-//! Database URLs: SQLite or PostgreSQL, without a password where a file holds them, and with a
+//! Database URLs: SQLite or PostgreSQL, for customers also MySQL or MariaDB, without a password where a file holds them, and with a
 //! SQLite path made absolute, so that the working directory never decides which ledger is written.
 
 use digest_activities::message::Redacted;
@@ -21,33 +21,55 @@ pub enum DatabaseKind {
     Sqlite,
     /// A server, for more than one machine.
     Postgres,
+    /// A server of MySQL or MariaDB, with customers.
+    Mysql,
 }
+
+/// How a URL is read: for the source, or for the ledger.
+pub(super) type ParseDatabase = fn(&str, &Path) -> Result<Database, String>;
 
 impl Database {
     /// Reads `text`; a relative SQLite path is taken from `directory`.
     ///
     /// # Errors
     /// What is wrong with it, without quoting it, since it may hold a password.
-    pub(super) fn parse(text: &str, directory: &Path) -> Result<Self, String> {
+    pub(super) fn of_source(text: &str, directory: &Path) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("sqlite", rest)) => Ok(Self {
                 kind: DatabaseKind::Sqlite,
                 url: Redacted::new(sqlite(rest, directory)?),
             }),
-            Some(("postgres" | "postgresql", _)) => {
+            Some((scheme @ ("postgres" | "postgresql" | "mysql" | "mariadb"), _)) => {
+                let is_postgres = scheme.starts_with("postgres");
                 let url = Url::parse(text).map_err(|error| format!("this is not a URL: {error}"))?;
                 if url.path().trim_matches('/').is_empty() {
-                    return Err("this names no database; write postgres://user@host/database".into());
+                    let scheme = if is_postgres { "postgres" } else { scheme };
+                    return Err(format!(
+                        "this names no database; write {scheme}://user@host/database"
+                    ));
                 }
-                Ok(Self { kind: DatabaseKind::Postgres, url: Redacted::new(text.to_owned()) })
-            }
-            Some(("mysql" | "mariadb", _)) => {
-                Err("MySQL and MariaDB are not supported; use SQLite or PostgreSQL".to_owned())
+                let kind =
+                    if is_postgres { DatabaseKind::Postgres } else { DatabaseKind::Mysql };
+                Ok(Self { kind, url: Redacted::new(text.to_owned()) })
             }
             _ => Err(
                 "this is not a database URL; write sqlite://file.db or postgres://user@host/database"
                     .to_owned(),
             ),
+        }
+    }
+
+    /// The same for the ledger, which is in SQLite or PostgreSQL.
+    ///
+    /// # Errors
+    /// As [`Database::of_source`].
+    pub(super) fn of_ledger(text: &str, directory: &Path) -> Result<Self, String> {
+        match Self::of_source(text, directory)? {
+            Self { kind: DatabaseKind::Mysql, .. } => Err(
+                "MySQL and MariaDB may hold the customers ([source] url) but not the ledger; use SQLite or PostgreSQL"
+                    .to_owned(),
+            ),
+            database => Ok(database),
         }
     }
 }
@@ -94,7 +116,7 @@ mod tests {
     use super::*;
 
     fn url(text: &str) -> Result<String, String> {
-        Database::parse(text, Path::new("/etc/my shop"))
+        Database::of_source(text, Path::new("/etc/my shop"))
             .map(|database| database.url.reveal().clone())
     }
 
@@ -113,7 +135,8 @@ mod tests {
             "sqlite::memory:",
             "sqlite://x?mode=memory",
             "sqlite://",
-            "mysql://root:hunter2@db/shop",
+            "mysql://root:hunter2@db",
+            "mariadb://root:hunter2@db:x/shop",
             "hunter2",
             "postgres://u:hunter2@",
             "postgres://u:hunter2@host",
@@ -126,8 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn mysql_holds_customers_and_no_ledger() {
+        for text in ["mysql://u:hunter2@host/shop", "mariadb://u@host:3307/shop?ssl-mode=required"]
+        {
+            let directory = Path::new("/etc/shop");
+            assert_eq!(url(text).as_deref(), Ok(text));
+            let error = Database::of_ledger(text, directory).unwrap_err();
+            assert!(error.contains("[source] url") && !error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
     fn a_password_is_found_wherever_a_url_may_carry_one() {
-        for text in ["postgres://u:hunter2@h/d", "postgres://h/d?user=u&password=hunter2"] {
+        for text in [
+            "postgres://u:hunter2@h/d",
+            "postgres://h/d?user=u&password=hunter2",
+            "mysql://u:hunter2@h/d",
+        ] {
             let error = refuse_password(text, "DIGESTD_LEDGER_URL").unwrap_err();
             assert!(error.contains("DIGESTD_LEDGER_URL") && !error.contains("hunter2"), "{error}");
         }

@@ -1,7 +1,7 @@
 //! What is sent, from where and when: the tables `[engine]`, `[ledger]`, `[source]`, `[campaign]`,
 //! `[message]` and `[http]`.
 
-use super::database::{Database, refuse_password};
+use super::database::{Database, ParseDatabase, refuse_password};
 use super::reader::{Section, nearest};
 use super::secrets;
 use digest_activities::calendar::{Calendar, CalendarError};
@@ -61,7 +61,7 @@ impl Ledger {
             url: section.or("url", "sqlite://digestd.db".to_owned()),
             schema: section.or("schema", "digestd".to_owned()),
         };
-        check_database(section, &ledger.url, secrets::LEDGER_URL, directory);
+        check_database(section, &ledger.url, secrets::LEDGER_URL, directory, Database::of_ledger);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !ledger.schema.chars().all(plain)
             || ledger.schema.len() > 63
@@ -110,7 +110,7 @@ impl Source {
             cleanup_max_rows: section.within("cleanup_max_rows", 1_000, 1..=1_000_000),
         };
         if let Some(url) = &source.url {
-            check_database(section, url, secrets::SOURCE_URL, directory);
+            check_database(section, url, secrets::SOURCE_URL, directory, Database::of_source);
         }
         source
     }
@@ -287,9 +287,14 @@ impl Webhooks {
     }
 }
 
-fn check_database(section: &Section<'_>, url: &str, variable: &str, directory: &Path) {
-    let checked =
-        refuse_password(url, variable).and_then(|()| Database::parse(url, directory).map(|_| ()));
+fn check_database(
+    section: &Section<'_>,
+    url: &str,
+    variable: &str,
+    directory: &Path,
+    parse: ParseDatabase,
+) {
+    let checked = refuse_password(url, variable).and_then(|()| parse(url, directory).map(drop));
     if let Err(message) = checked {
         section.refuse("url", message);
     }

@@ -238,12 +238,11 @@ impl Turn<'_> {
 
     fn act_on_verdict(&mut self) {
         let Some(pending) = self.op.verdict.take() else { return };
-        match pending.verdict {
-            Verdict::Delivered => self.accept(None, None),
-            _ => {
-                let failure = Failure::new(FailureClass::Ambiguous, "verdict not_delivered");
-                self.settle_doubts(&failure, 0.0);
-            }
+        if pending.verdict == Verdict::Delivered {
+            self.accept(None, None);
+        } else {
+            let failure = Failure::new(FailureClass::Ambiguous, "verdict not_delivered");
+            self.settle_doubts(&failure, 0.0);
         }
     }
 
