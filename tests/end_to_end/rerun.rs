@@ -67,13 +67,17 @@ impl World {
     /// Sends a signal that only makes a history longer, until the workflow is continued as new.
     async fn until_continued_as_new(&self, id: &str, run: &str, signal: &str) {
         const AT_ONCE: usize = 250;
-        until(&format!("{id} continued as new"), async || {
+        const ROUNDS: usize = 20;
+        for _ in 0..ROUNDS {
             join_all((0..AT_ONCE).map(|_| self.try_signal(id, signal, Vec::new()))).await;
             let history = self.history(id, run).await;
             let last = history.last().map(HistoryEvent::event_type);
-            (last == Some(EventType::WorkflowExecutionContinuedAsNew)).then_some(())
-        })
-        .await;
+            if last == Some(EventType::WorkflowExecutionContinuedAsNew) {
+                assert!(history.len() < EVENTS_MAX, "{id} has {} events", history.len());
+                return;
+            }
+        }
+        panic!("{id} is not continued as new after {} signals", AT_ONCE * ROUNDS);
     }
 
     /// Starts again what the engine has lost, as the worker does each minute.
@@ -94,6 +98,8 @@ impl World {
 }
 
 const CUSTOMERS: usize = 24;
+/// No history has as many events.
+const EVENTS_MAX: usize = 4_096;
 
 /// A run that is slow enough to be caught in the middle, and one of whose answers is lost.
 fn slow(name: &str, rate: f64) -> Plan {
@@ -153,7 +159,7 @@ async fn script(who: Who, done: Done) {
                 world.of(who).await.into_iter().find(|(found, _)| *found == id)
             });
             let (id, run) = run.await;
-            world.until_continued_as_new(&id, &run, "no-such-signal").await;
+            world.until_continued_as_new(&id, &run, "hold").await;
         }
     }
     world.sweep().await;
