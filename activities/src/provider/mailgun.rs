@@ -66,6 +66,7 @@ pub struct Mailgun {
     api: Api,
     provider: ProviderRef,
     domain: String,
+    events: bool,
 }
 
 impl Mailgun {
@@ -95,7 +96,7 @@ impl Mailgun {
         let basic =
             key.map(|key| format!("Basic {}", BASE64.encode(format!("api:{key}").as_bytes())));
         let api = api.with_secret(AUTHORIZATION, &basic)?;
-        Ok(Self { api, provider, domain: domain.to_ascii_lowercase() })
+        Ok(Self { api, provider, domain: domain.to_ascii_lowercase(), events: settings.events })
     }
 }
 
@@ -272,7 +273,7 @@ impl Provider for Mailgun {
         Contract {
             replay: Replay::None,
             lookup: Lookup::ByKey { miss_counts: false },
-            events: false,
+            events: self.events,
         }
     }
 

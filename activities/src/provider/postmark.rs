@@ -61,6 +61,7 @@ pub struct Postmark {
     api: Api,
     provider: ProviderRef,
     message_stream: String,
+    events: bool,
 }
 
 impl Postmark {
@@ -85,7 +86,7 @@ impl Postmark {
         let api = settings.api(URL)?;
         let provider = api::account("postmark", &api, key, FORMAT);
         let api = api.with_secret(HeaderName::from_static("x-postmark-server-token"), key)?;
-        Ok(Self { api, provider, message_stream })
+        Ok(Self { api, provider, message_stream, events: settings.events })
     }
 }
 
@@ -241,7 +242,7 @@ impl Provider for Postmark {
         Contract {
             replay: Replay::None,
             lookup: Lookup::ByKey { miss_counts: false },
-            events: false,
+            events: self.events,
         }
     }
 

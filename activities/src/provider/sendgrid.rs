@@ -61,6 +61,7 @@ pub struct Sendgrid {
     provider: ProviderRef,
     sender_domain: Option<String>,
     has_look_up: bool,
+    events: bool,
 }
 
 impl Sendgrid {
@@ -74,7 +75,8 @@ impl Sendgrid {
         let api = settings.api(URL)?;
         let provider = api::account("sendgrid", &api, key, FORMAT);
         let api = api.with_secret(AUTHORIZATION, &key.map(|key| format!("Bearer {key}")))?;
-        Ok(Self { api, provider, sender_domain: settings.sender_domain.clone(), has_look_up })
+        let (sender_domain, events) = (settings.sender_domain.clone(), settings.events);
+        Ok(Self { api, provider, sender_domain, has_look_up, events })
     }
 }
 
@@ -252,7 +254,7 @@ impl Provider for Sendgrid {
         Contract {
             replay: Replay::None,
             lookup: if self.has_look_up { by_key } else { Lookup::None },
-            events: false,
+            events: self.events,
         }
     }
 
