@@ -364,10 +364,10 @@ fn canonical(operation: &Operation, now: i64) -> Operation {
         op.since = at(0);
         op.asked_at = None;
     }
-    // Whether the ledger was asked after the last lease, and nothing finer.
-    let lease_ends = op.lease_ends();
-    let heard = |asked: &Timestamp| lease_ends.is_some_and(|ends| *asked >= ends);
-    op.asked_at = op.asked_at.filter(heard).map(|_| at(0));
+    // How many leases had ended when the ledger was asked, and nothing finer.
+    let ended = |asked: Timestamp| op.doubts.iter().filter(|d| d.lease_ends <= asked).count();
+    let ended = op.asked_at.map_or(0, ended);
+    op.asked_at = i64::try_from(ended).ok().filter(|ended| *ended > 0).map(at);
     come(&mut op.retry_at);
     come(&mut op.lookups.next_at);
     come(&mut op.cleanup.retry_at);
