@@ -23,6 +23,7 @@ pub use tls::TlsError;
 
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -91,8 +92,10 @@ pub trait Provider: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn Ready>, Failure>>;
 
     /// Asks the provider what became of `key`, first handed over at `since`. Only called where the
-    /// contract offers a look-up.
-    fn look_up<'a>(&'a self, key: &'a OperationKey, since: Timestamp) -> BoxFuture<'a, Found>;
+    /// contract offers a look-up; what does not offer one has nothing to say.
+    fn look_up<'a>(&'a self, _key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
+        async { Found::Unavailable("the provider has no look-up by key".to_owned()) }.boxed()
+    }
 
     /// Checks endpoint and credentials without sending anything; for `digestd check`.
     ///

@@ -1,13 +1,13 @@
 //! Unknown deliveries: how they arise, how they show, and how they end.
 
-use crate::end_to_end::world::{PERIOD, World, counts, failed_tasks, of_mail, until, world};
+use crate::end_to_end::world::{
+    PERIOD, World, counts, failed_tasks, of_mail, payload, until, world,
+};
 use digest_tests::mail_server::{AfterStoring, MailServer};
 use digest_tests::smtp::{Act, At, Script, SmtpServer, Traits};
 use jiff::Timestamp;
 use serde_json::json;
-use std::collections::HashMap;
 use std::sync::Arc;
-use temporalio_common::protos::temporal::api::common::v1::Payload;
 
 /// One customer whose mail goes to a scripted server.
 async fn scripted(name: &str, scripts: Vec<Script>) -> Option<(World, Arc<SmtpServer>)> {
@@ -228,20 +228,15 @@ async fn nonsense_signals_change_nothing_and_a_correct_one_afterwards_works() {
     let _worker = world.worker().await;
     world.start_run().await;
     world.until_state(&key, "unknown").await;
-    let with_encoding = |encoding: &str, data: &[u8]| Payload {
-        metadata: HashMap::from([("encoding".to_owned(), encoding.as_bytes().to_vec())]),
-        data: data.to_vec(),
-        ..Payload::default()
-    };
-    let plain = |data: &str| with_encoding("json/plain", data.as_bytes());
+    let plain = |data: &str| payload("json/plain", data.as_bytes());
     for payloads in [
         vec![plain("\"nonsense\"")],
         vec![plain("null")],
         vec![plain("[]")],
         vec![plain("{\"verdict\": \"delivered\", \"attempt\": 7}")],
         vec![plain("{ this is not JSON")],
-        vec![with_encoding("binary/plain", b"\xff\xfe")],
-        vec![with_encoding("binary/null", b"")],
+        vec![payload("binary/plain", b"\xff\xfe")],
+        vec![payload("binary/null", b"")],
         vec![],
         vec![plain("{}"), plain("{}")],
     ] {
@@ -269,12 +264,8 @@ async fn evidence_from_anybody_but_the_execution_settles_nothing() {
     let not_sent =
         json!({"answered": {"attempt": 1, "outcome": {"not_sent": failure}, "random": 0.0}});
     for claim in [not_sent.clone(), json!({"event": not_sent, "proof": "0".repeat(64)})] {
-        let payload = Payload {
-            metadata: HashMap::from([("encoding".to_owned(), b"json/plain".to_vec())]),
-            data: serde_json::to_vec(&claim).unwrap(),
-            ..Payload::default()
-        };
-        world.signal_raw(&key.to_string(), "evidence", vec![payload]).await;
+        let claim = payload("json/plain", &serde_json::to_vec(&claim).unwrap());
+        world.signal_raw(&key.to_string(), "evidence", vec![claim]).await;
     }
     until("a note about it", async || {
         let shown = world.show(&key).await;

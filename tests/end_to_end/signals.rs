@@ -1,10 +1,9 @@
 //! Signals and queries that make no sense, for every kind of workflow: none is wedged, and what makes
 //! sense afterwards works.
 
-use crate::end_to_end::world::{PERIOD, World, counts, failed_tasks, until, world};
+use crate::end_to_end::world::{PERIOD, World, counts, failed_tasks, payload, until, world};
 use digest_workflows::operation::Period;
 use digestd::engine::schedule;
-use std::collections::HashMap;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::schedules::{ScheduleOverlapPolicy, TriggerScheduleOptions};
 use temporalio_client::tonic::IntoRequest as _;
@@ -13,14 +12,6 @@ use temporalio_common::protos::temporal::api::enums::v1::EventType::WorkflowExec
 use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::query::v1::WorkflowQuery;
 use temporalio_common::protos::temporal::api::workflowservice::v1::QueryWorkflowRequest;
-
-fn payload(encoding: &str, data: &[u8]) -> Payload {
-    Payload {
-        metadata: HashMap::from([("encoding".to_owned(), encoding.as_bytes().to_vec())]),
-        data: data.to_vec(),
-        ..Payload::default()
-    }
-}
 
 /// Ten payloads that no handler expects.
 fn nonsense() -> Vec<Vec<Payload>> {

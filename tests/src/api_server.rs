@@ -8,17 +8,14 @@ mod talk;
 pub use dialect::{Dialect, Mailgun, Part, Postmark, Resend, Sendgrid, Ses};
 
 use crate::authority::Authority;
+use crate::watched;
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-
-/// How long a test waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One request, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,12 +215,7 @@ impl ApiServer {
     /// # Errors
     /// Where it does not within half a minute, with the record.
     pub async fn until(&self, condition: impl FnMut(&Record) -> bool) -> Result<Record> {
-        let mut watching = self.shared.record.subscribe();
-        let reached = tokio::time::timeout(PATIENCE, watching.wait_for(condition)).await;
-        match reached {
-            Ok(record) => Ok(record.context("the server is gone")?.clone()),
-            Err(_) => anyhow::bail!("waited in vain; the server saw {:?}", self.record()),
-        }
+        watched::until(&self.shared.record, condition).await
     }
 }
 

@@ -12,3 +12,7 @@ pub mod postgres;
 pub mod proxy;
 mod scripted;
 pub mod smtp;
+pub mod svix;
+mod watched;
+
+pub use scripted::free_port;

@@ -1,10 +1,10 @@
 //! A MariaDB server for tests: started once per test process, thrown away with it.
 
+use crate::absent::absent;
 use crate::authority::Authority;
-use crate::scripted::{Scripted, free_port};
+use crate::scripted::{Scripted, on_a_free_port};
 use anyhow::{Context, bail};
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -12,11 +12,7 @@ use tokio::sync::OnceCell;
 
 /// An existing server to create databases and users in: `mysql://user:password@host:port`.
 const SERVER_VARIABLE: &str = "DIGESTD_TEST_MARIADB_URL";
-/// Makes an absent part a failure.
-const REQUIRE_VARIABLE: &str = "DIGESTD_TEST_REQUIRE_ALL";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// A free port may be taken by somebody else before the server has it.
-const STARTS_MAX: u32 = 5;
 /// Where the package keeps the statements that make the system tables, under one name or the other.
 const SYSTEM_TABLES: [&str; 2] = ["/usr/share/mysql/mysql", "/usr/share/mariadb/mariadb"];
 
@@ -67,19 +63,18 @@ impl Mariadb {
     /// the machine it says on standard error that `what` was not tested, and how to get it.
     ///
     /// # Errors
-    /// When the server does not start, or is absent and `DIGESTD_TEST_REQUIRE_ALL=1`.
+    /// When the server does not start.
+    ///
+    /// # Panics
+    /// As [`absent`].
     pub async fn shared(what: &str) -> anyhow::Result<Option<&'static Self>> {
         // A static is never dropped: the server ends with the process, by its standard input.
         static SHARED: OnceCell<Option<Mariadb>> = OnceCell::const_new();
         let shared = SHARED.get_or_try_init(Self::start).await?;
         if shared.is_none() {
-            let absent = format!(
-                "not tested, for want of MariaDB: {what}; run `apt-get install mariadb-server-core`, or set {SERVER_VARIABLE}"
-            );
-            if std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1") {
-                bail!(absent);
-            }
-            writeln!(std::io::stderr(), "{absent}")?;
+            let how =
+                format!("run `apt-get install mariadb-server-core`, or set {SERVER_VARIABLE}");
+            absent("MariaDB", what, &how);
         }
         Ok(shared.as_ref())
     }
@@ -98,14 +93,7 @@ impl Mariadb {
             .into_iter()
             .find(|tables| Path::new(&format!("{tables}_system_tables.sql")).is_file());
         let (Some(program), Some(tables)) = (program(), tables) else { return Ok(None) };
-        let mut starts = 0;
-        loop {
-            starts += 1;
-            match Self::start_on(&program, tables, free_port()?).await {
-                Err(_) if starts < STARTS_MAX => {}
-                started => return started.map(Some),
-            }
-        }
+        on_a_free_port(async |port| Self::start_on(&program, tables, port).await).await.map(Some)
     }
 
     async fn start_on(program: &Path, tables: &str, port: u16) -> anyhow::Result<Self> {

@@ -1,9 +1,9 @@
 //! A PostgreSQL server for tests: started once per test process, thrown away with it.
 
-use crate::scripted::{Scripted, free_port};
+use crate::absent::absent;
+use crate::scripted::{Scripted, on_a_free_port};
 use anyhow::{Context, bail};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -11,12 +11,10 @@ use tokio::sync::OnceCell;
 
 /// An existing server to create databases in, as a superuser: `postgres://user@host:port`.
 const SERVER_VARIABLE: &str = "DIGESTD_TEST_POSTGRES_URL";
-/// Makes an absent part a failure.
-const REQUIRE_VARIABLE: &str = "DIGESTD_TEST_REQUIRE_ALL";
 /// The user that the server runs as when the tests run as root, which it refuses to be.
 const SERVER_USER: &str = "postgres";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// A free port may be taken by somebody else before the server has it.
+/// How often a restart is tried.
 const STARTS_MAX: u32 = 5;
 
 /// A line `kill` ends all its processes by SIGKILL, its own children before they could tell anybody; a
@@ -64,19 +62,17 @@ impl Postgres {
     /// on the machine it says on standard error that `what` was not tested, and how to get it.
     ///
     /// # Errors
-    /// When the server does not start, or is absent and `DIGESTD_TEST_REQUIRE_ALL=1`.
+    /// When the server does not start.
+    ///
+    /// # Panics
+    /// As [`absent`].
     pub async fn shared(what: &str) -> anyhow::Result<Option<&'static Self>> {
         // A static is never dropped: the server ends with the process, by its standard input.
         static SHARED: OnceCell<Option<Postgres>> = OnceCell::const_new();
         let shared = SHARED.get_or_try_init(Self::start).await?;
         if shared.is_none() {
-            let absent = format!(
-                "not tested, for want of PostgreSQL: {what}; run `apt-get install postgresql`, or set {SERVER_VARIABLE}"
-            );
-            if std::env::var(REQUIRE_VARIABLE).is_ok_and(|value| value == "1") {
-                bail!(absent);
-            }
-            writeln!(std::io::stderr(), "{absent}")?;
+            let how = format!("run `apt-get install postgresql`, or set {SERVER_VARIABLE}");
+            absent("PostgreSQL", what, &how);
         }
         Ok(shared.as_ref())
     }
@@ -101,14 +97,7 @@ impl Postgres {
     /// When it is there and does not start.
     pub async fn start_own() -> anyhow::Result<Option<Self>> {
         let Some(binaries) = binaries() else { return Ok(None) };
-        let mut starts = 0;
-        loop {
-            starts += 1;
-            match Self::start_on(&binaries, free_port()?).await {
-                Err(_) if starts < STARTS_MAX => {}
-                started => return started.map(Some),
-            }
-        }
+        on_a_free_port(async |port| Self::start_on(&binaries, port).await).await.map(Some)
     }
 
     async fn start_on(binaries: &Path, port: u16) -> anyhow::Result<Self> {

@@ -66,8 +66,27 @@ impl Drop for Scripted {
     }
 }
 
+/// How often a server is started: its port may be taken by somebody else before it has it.
+const STARTS_MAX: u32 = 5;
+
+/// Starts a server on a free port of 127.0.0.1.
+pub(crate) async fn on_a_free_port<T>(
+    start: impl AsyncFn(u16) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut starts = 1;
+    loop {
+        match start(free_port()?).await {
+            Err(_) if starts < STARTS_MAX => starts += 1,
+            started => return started,
+        }
+    }
+}
+
 /// A port that is free now, and may be taken by somebody else before a server has it.
-pub(crate) fn free_port() -> anyhow::Result<u16> {
+///
+/// # Errors
+/// Where no port can be had.
+pub fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -12,14 +12,13 @@ use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
 use digest_workflows::operation::{Operation, OperationKey, Period, Rules, State, Verdict};
 use digest_workflows::run::{DigestRun, RunInput};
-use digest_workflows::signal::Anything;
 use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
 use std::time::Duration;
 use temporalio_client::{
     Client, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
-    WorkflowSignalOptions, WorkflowStartOptions, errors::WorkflowStartError,
+    WorkflowStartOptions, errors::WorkflowStartError,
 };
 use tokio::sync::watch;
 
@@ -211,9 +210,7 @@ impl Sweep {
 
     /// Tells an open workflow that the ledger has news; returns whether it was told.
     pub async fn tell(&self, key: &OperationKey) -> bool {
-        let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.to_string());
-        let options = WorkflowSignalOptions::default();
-        workflow.signal(CustomerDigest::evidence, Anything::default(), options).await.is_ok()
+        tell::operation(&self.client, key).await
     }
 
     /// The ledger is the guard, so a closed workflow's id may be used again; a running one stays.

@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 use digest_workflows::customer::CustomerDigest;
-use digest_workflows::operation::{Period, State};
+use digest_workflows::operation::{OperationKey, Period, State};
 use digest_workflows::run::DigestRun;
 use digest_workflows::signal::Anything;
 use futures::{StreamExt, TryStreamExt};
@@ -18,6 +18,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the state search attribute says of an operation that waits under a hold.
 pub const HELD: &str = "held";
+
+/// Tells the workflow of an operation that the ledger has news of it; returns whether it was told.
+/// One that is closed needs no telling.
+pub async fn operation(client: &Client, key: &OperationKey) -> bool {
+    let workflow = client.get_workflow_handle::<CustomerDigest>(key.to_string());
+    let options = WorkflowSignalOptions::default();
+    workflow.signal(CustomerDigest::evidence, Anything::default(), options).await.is_ok()
+}
 
 /// Tells the workflows of one campaign.
 #[derive(Clone)]

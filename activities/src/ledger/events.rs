@@ -5,7 +5,6 @@ use super::operations::{Actor, Lock, apply, load};
 use super::{Ledger, LedgerError};
 use crate::webhook::ProviderEvent;
 use digest_workflows::operation::{Event, Finding, OperationKey, Rules};
-use jiff::SignedDuration;
 
 /// An event that was stored and not yet told.
 #[derive(Clone, Debug)]
@@ -58,23 +57,17 @@ impl Ledger {
         Ok(stored)
     }
 
-    /// Events that were stored at least `grace` ago and not yet told, the oldest first, at most
-    /// `limit`.
+    /// Events that are not yet told, the oldest first, at most `limit`.
     ///
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database.
-    pub async fn untold_events(
-        &self,
-        grace: SignedDuration,
-        limit: u32,
-    ) -> Result<Vec<Untold>, LedgerError> {
+    pub async fn untold_events(&self, limit: u32) -> Result<Vec<Untold>, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
-        let before = tx.now().await? - grace;
         let rows = tx
             .rows(
                 "select provider, event_id, key, finding from @provider_events \
-                 where told_at is null and at <= $1 order by at limit $2",
-                values![before, limit],
+                 where told_at is null order by at limit $1",
+                values![limit],
             )
             .await?;
         rows.iter()

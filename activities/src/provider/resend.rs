@@ -23,7 +23,7 @@ use super::alias;
 use super::api::{self, Api, ApiSettings, ApiSettingsError, KEY_VARIABLE, read, told};
 use super::exchange::Answer;
 use super::retry_after::{rate_reset, retry_after};
-use super::{Found, Provider, Ready, Reply};
+use super::{Provider, Ready, Reply};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
     Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
@@ -215,11 +215,6 @@ impl Provider for Resend {
             self.api.ready(request, reply).await
         }
         .boxed()
-    }
-
-    fn look_up<'a>(&'a self, _key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
-        let why = "resend has no look-up by key".to_owned();
-        futures::future::ready(Found::Unavailable(why)).boxed()
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

@@ -22,7 +22,7 @@ use super::api::{
     self, Api, ApiSettings, ApiSettingsError, PASSWORD_VARIABLE, USERNAME_VARIABLE, read, told,
 };
 use super::exchange::Answer;
-use super::{Found, Provider, Ready};
+use super::{Provider, Ready};
 use crate::message::{FrozenMessage, Redacted};
 use data_encoding::BASE64;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
@@ -212,11 +212,6 @@ impl Provider for Ses {
             self.api.ready(request, reply).await
         }
         .boxed()
-    }
-
-    fn look_up<'a>(&'a self, _key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
-        let why = "ses has no look-up by key".to_owned();
-        futures::future::ready(Found::Unavailable(why)).boxed()
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

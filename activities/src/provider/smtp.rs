@@ -20,14 +20,14 @@ pub use endpoint::SettingsError;
 pub use session::Credentials;
 
 use crate::message::FrozenMessage;
-use crate::provider::{Found, Provider, Ready, Reply};
+use crate::provider::{Provider, Ready, Reply};
 use data_encoding::HEXLOWER;
 use digest_workflows::operation::{Contract, Failure, OperationKey, ProviderRef};
 use endpoint::{Endpoint, Protection};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use idle::Idle;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use letter::Letter;
 use session::{Session, Target};
 use sha2::{Digest, Sha256};
@@ -171,10 +171,6 @@ impl Provider for Smtp {
             Ok(Box::new(ready) as Box<dyn Ready>)
         }
         .boxed()
-    }
-
-    fn look_up<'a>(&'a self, _key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
-        async { Found::Unavailable("smtp has no look-up".to_owned()) }.boxed()
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

@@ -6,7 +6,6 @@ use digest_activities::provider::alias::alias;
 use digest_activities::webhook::ProviderEvent;
 use digest_workflows::operation::{FailureClass, Finding, Rules, State};
 use futures::future::join_all;
-use jiff::SignedDuration;
 
 on_both!(
     an_event_settles_a_doubt_once_however_often_and_by_whomever_it_is_told,
@@ -32,14 +31,14 @@ async fn an_event_settles_a_doubt_once_however_often_and_by_whomever_it_is_told(
     let events = [told.clone(), told];
     assert_eq!(bench.ledger.store_events("resend", &events).await.unwrap(), 1);
     assert_eq!(bench.ledger.store_events("resend", &events).await.unwrap(), 0);
-    let untold = bench.ledger.untold_events(SignedDuration::ZERO, 10).await.unwrap();
+    let untold = bench.ledger.untold_events(10).await.unwrap();
     assert_eq!(untold.len(), 1);
     let rules = Rules::default();
     let tell = || bench.ledger.tell_event(&untold[0], &rules);
     for done in join_all((0..3).map(|_| tell())).await {
         assert_eq!(done.unwrap(), key);
     }
-    assert!(bench.ledger.untold_events(SignedDuration::ZERO, 10).await.unwrap().is_empty());
+    assert!(bench.ledger.untold_events(10).await.unwrap().is_empty());
     let operation = check(&mut bench.raw, &key).await;
     assert_eq!((operation.state, operation.contradicted), (State::Sent, false));
     assert_eq!(operation.accepted.unwrap().message_id.as_deref(), Some("m1"));
@@ -53,7 +52,7 @@ async fn an_event_before_our_own_answer_is_evidence_too(place: Place) {
     let attempt = bench.begun(&key, NOTHING).await;
     let events = [event("e1", key.to_string(), vec![accepted()])];
     bench.ledger.store_events("resend", &events).await.unwrap();
-    let untold = bench.ledger.untold_events(SignedDuration::ZERO, 10).await.unwrap();
+    let untold = bench.ledger.untold_events(10).await.unwrap();
     bench.ledger.tell_event(&untold[0], &Rules::default()).await.unwrap();
     assert_eq!(check(&mut bench.raw, &key).await.state, State::Sent);
     // Our own answer then says nothing new.
@@ -69,7 +68,7 @@ async fn a_bounce_after_sending_is_recorded_on_the_operation(place: Place) {
     let bounce = vec![accepted(), Finding::Refused(FailureClass::Recipient)];
     let events = [event("e1", key.to_string(), bounce)];
     bench.ledger.store_events("resend", &events).await.unwrap();
-    let untold = bench.ledger.untold_events(SignedDuration::ZERO, 10).await.unwrap();
+    let untold = bench.ledger.untold_events(10).await.unwrap();
     bench.ledger.tell_event(&untold[0], &Rules::default()).await.unwrap();
     let operation = check(&mut bench.raw, &key).await;
     assert_eq!((operation.state, operation.undelivered), (State::Cleaned, true));
@@ -84,7 +83,7 @@ async fn an_event_of_nobody_is_kept_and_told_to_nobody(place: Place) {
         event("e3", bench.key(1).to_string(), Vec::new()),
     ];
     assert_eq!(bench.ledger.store_events("resend", &events).await.unwrap(), 3);
-    assert!(bench.ledger.untold_events(SignedDuration::ZERO, 10).await.unwrap().is_empty());
+    assert!(bench.ledger.untold_events(10).await.unwrap().is_empty());
     let rows = "select event_id, coalesce(carried, '') from @provider_events order by event_id";
     let rows = bench.raw.rows(rows).await;
     assert_eq!(rows[0], ["e1", nobody]);

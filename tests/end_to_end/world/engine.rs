@@ -6,6 +6,7 @@ use digest_workflows::operation::OperationKey;
 use digestd::engine::connection::{Address, Target, connect};
 use futures::TryStreamExt as _;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
@@ -61,6 +62,15 @@ pub(crate) fn failed_tasks(history: &[HistoryEvent]) -> Vec<String> {
         .filter(|failed| failed.cause() != WorkflowTaskFailedCause::UnhandledCommand)
         .map(|failed| format!("{:?}: {:?}", failed.cause(), failed.failure))
         .collect()
+}
+
+/// A payload with these bytes under this encoding, whatever they are.
+pub(crate) fn payload(encoding: &str, data: &[u8]) -> Payload {
+    Payload {
+        metadata: HashMap::from([("encoding".to_owned(), encoding.as_bytes().to_vec())]),
+        data: data.to_vec(),
+        ..Payload::default()
+    }
 }
 
 impl World {

@@ -1,13 +1,11 @@
 //! Tells operations what was stored, and their workflows to ask.
 
+use crate::tell;
 use digest_activities::ledger::{Ledger, LedgerError};
-use digest_workflows::customer::CustomerDigest;
 use digest_workflows::operation::Rules;
-use digest_workflows::signal::Anything;
-use jiff::SignedDuration;
 use std::sync::Arc;
 use std::time::Duration;
-use temporalio_client::{Client, WorkflowSignalOptions};
+use temporalio_client::Client;
 use tokio::sync::Notify;
 
 /// How often it looks by itself: another worker may have stored something and ended.
@@ -46,17 +44,14 @@ impl Inbox {
     /// Tells everything that is stored.
     async fn tell(&self) -> Result<(), LedgerError> {
         loop {
-            let untold = self.ledger.untold_events(SignedDuration::ZERO, BATCH).await?;
+            let untold = self.ledger.untold_events(BATCH).await?;
             if untold.is_empty() {
                 return Ok(());
             }
             for event in untold {
                 let key = self.ledger.tell_event(&event, &self.rules).await?;
-                let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.to_string());
-                let options = WorkflowSignalOptions::default();
                 // Only a hint: the workflow may be closed, and asks the ledger in any case.
-                let _ =
-                    workflow.signal(CustomerDigest::evidence, Anything::default(), options).await;
+                tell::operation(&self.client, &key).await;
             }
         }
     }
