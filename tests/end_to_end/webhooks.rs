@@ -1,34 +1,14 @@
 //! A provider over HTTP from end to end: answers that are lost, and what its webhooks tell.
 
-use crate::end_to_end::world::{Plan, Taken, World, counts, world};
-use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Resend};
+use crate::end_to_end::world::{API_KEY, counts, through, world};
+use digest_tests::api_server::{Act, End, Phase, Resend};
 use digest_tests::{free_port, svix};
 use jiff::Timestamp;
 use reqwest::StatusCode;
-use std::sync::Arc;
 
 const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const SECRETS: [(&str, &str); 2] =
-    [("DIGESTD_PROVIDER_API_KEY", "re_secret"), ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
-
-/// A campaign that is sent through an API which follows `script`.
-async fn through(
-    plan: Plan,
-    dialect: impl Dialect,
-    script: Vec<Act>,
-) -> Option<(World, Arc<ApiServer>)> {
-    let kind = dialect.kind();
-    let server = ApiServer::start(Arc::new(dialect), None, script).await.unwrap();
-    let server = Arc::new(server);
-    let plan = plan.with("provider.kind", kind).with("provider.url", server.url());
-    let mut world = plan.start().await?;
-    let record = Arc::clone(&server);
-    world.received_by(move || {
-        let taken = record.record().taken.into_iter();
-        taken.map(|taken| Taken { key: taken.key, at: None, body: None }).collect()
-    });
-    Some((world, server))
-}
+    [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_replayed_under_the_same_key_and_nobody_gets_two() {
