@@ -173,22 +173,20 @@ struct Shared {
     authority: Option<Arc<Authority>>,
     script: Mutex<VecDeque<Act>>,
     record: watch::Sender<Record>,
-    /// How many requests a second it takes, and those of the last one.
-    limit: Mutex<Option<(usize, VecDeque<Instant>)>>,
+    /// How many requests a second it takes, when this second began, and how many have come in it.
+    limit: Mutex<Option<(usize, Instant, usize)>>,
 }
 
 impl Shared {
     /// Whether one more request is too many for this second.
     fn is_throttled(&self) -> bool {
         let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((most, times)) = limit.as_mut() else { return false };
-        let now = Instant::now();
-        times.retain(|at| now.duration_since(*at) < Duration::from_secs(1));
-        if times.len() >= *most {
-            return true;
+        let Some((most, since, count)) = limit.as_mut() else { return false };
+        if since.elapsed() >= Duration::from_secs(1) {
+            (*since, *count) = (Instant::now(), 0);
         }
-        times.push_back(now);
-        false
+        *count += 1;
+        *count > *most
     }
 }
 
@@ -225,7 +223,7 @@ impl ApiServer {
     /// From now on it takes so many requests a second, and answers more with 429 and a wish to wait.
     pub fn limit(&self, most: usize) {
         let mut limit = self.shared.limit.lock().unwrap_or_else(PoisonError::into_inner);
-        *limit = Some((most, VecDeque::new()));
+        *limit = Some((most, Instant::now(), 0));
     }
 
     /// The further connections follow these, one each, after those that are still to come.
