@@ -7,8 +7,7 @@ use jiff::Timestamp;
 use reqwest::StatusCode;
 
 const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SECRETS: [(&str, &str); 2] =
-    [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
+const SECRETS: [(&str, &str); 2] = [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_replayed_under_the_same_key_and_nobody_gets_two() {

@@ -8,7 +8,8 @@ use super::record::{accepted, finding, provider, refused, serves};
 use super::rules::{Rule, is_legal, mark_untruths};
 use super::world::{Customer, Fate, Phase, Said, Try, Word, Work, World, at, hash_of};
 use digest_workflows::operation::{
-    BatchRef, CannotBegin, Event, Failure, FailureClass, Intent, Note, Outcome, State, Step, Verdict,
+    BatchRef, CannotBegin, Event, Failure, FailureClass, Intent, Note, Outcome, State, Step,
+    Verdict,
 };
 use jiff::SignedDuration;
 
@@ -132,7 +133,13 @@ impl Check {
                 self.cover.see(Seen::TwoReady);
             }
             let (account, bytes) = (world.account, customer.bytes);
-            Phase::Ready { generation, ordinal, account, bytes, batch: self.batch(customer, worker) }
+            Phase::Ready {
+                generation,
+                ordinal,
+                account,
+                bytes,
+                batch: self.batch(customer, worker),
+            }
         };
         self.start(world, on, worker, phase)
     }

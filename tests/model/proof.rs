@@ -102,8 +102,8 @@ fn small() -> Vec<Config> {
         }),
         parts("in batches", RETURNS_ORIGINAL).with(|c| {
             c.batched = true;
-            c.until = 6;
-            c.faults = Faults { throttles: 1, verdicts: 1, ..faults(1) };
+            c.until = 5;
+            c.faults = Faults { throttles: 1, ..faults(0) };
         }),
         parts("rejects the duplicate", REJECTS_DUPLICATE).with(|c| {
             c.until = 6;
@@ -219,6 +219,11 @@ fn large() -> Vec<Config> {
         parts("events and look-ups", TELLS).with(|c| {
             c.until = 4;
             c.faults = Faults { withdrawals: 1, replays: 1, ..faults(1) };
+        }),
+        parts("in batches", RETURNS_ORIGINAL).with(|c| {
+            c.batched = true;
+            c.until = 6;
+            c.faults = Faults { throttles: 1, verdicts: 1, ..faults(1) };
         }),
         parts("every promise", EVERYTHING).with(|c| {
             c.until = 5;

@@ -234,6 +234,15 @@ struct SeeTo {
     since: Instant,
 }
 
+/// However it ends, nobody joins its gathering any more, and whoever is still in it is let go.
+impl Drop for SeeTo {
+    fn drop(&mut self) {
+        if let Some(gatherer) = &self.parts.gatherer {
+            drop(gatherer.close(self.number));
+        }
+    }
+}
+
 impl SeeTo {
     async fn run(self, reserved: Option<Timestamp>, now: Timestamp, full: Arc<Notify>) {
         let (parts, client) = (&self.parts, &self.client);
@@ -319,9 +328,7 @@ impl SeeTo {
 /// Connects.
 async fn prepare(batches: &dyn Batches, rules: &Rules) -> Result<Box<dyn ReadyBatch>, Failure> {
     let prepared = tokio::time::timeout(span(rules.timeouts.timeout), batches.prepare()).await;
-    prepared.unwrap_or_else(|_| {
-        Err(Failure::new(FailureClass::Transport, "no connection in time"))
-    })
+    prepared.unwrap_or_else(|_| Err(Failure::new(FailureClass::Transport, "no connection in time")))
 }
 
 /// Those whose customers still want it; the others are told, and are not sent.
@@ -333,9 +340,9 @@ async fn still_wanted(
     let mut wanted = Vec::new();
     while !members.is_empty() {
         let rest = members.split_off(members.len().min(CONSENTS));
-        let asked = members.iter().map(async |joined| {
-            joined.delivery(parts, client).ask_consent(&joined.answer).await
-        });
+        let asked = members
+            .iter()
+            .map(async |joined| joined.delivery(parts, client).ask_consent(&joined.answer).await);
         let said = join_all(asked).await;
         for (joined, said) in members.into_iter().zip(said) {
             match said {

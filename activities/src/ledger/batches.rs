@@ -100,13 +100,13 @@ impl Ledger {
         insert(&mut tx, &loaded[0], &frozen, &batch, &keys, &proposal).await?;
         let mut answers = Vec::new();
         for ((member, loaded), cannot) in members.iter().zip(&mut loaded).zip(cannot) {
-            answers.push(match cannot {
-                Some(cannot) => Err(cannot),
-                None => {
-                    let intent = intent(member, &proposal, Some(batch.clone()));
-                    begin_in(&mut tx, loaded, &intent, &Token::draw(), proposal.rules).await?
-                }
-            });
+            if let Some(cannot) = cannot {
+                answers.push(Err(cannot));
+                continue;
+            }
+            let intent = intent(member, &proposal, Some(batch.clone()));
+            let token = Token::draw();
+            answers.push(begin_in(&mut tx, loaded, &intent, &token, proposal.rules).await?);
         }
         crash::point("intent-uncommitted");
         if let Err(error) = tx.commit().await {
@@ -135,7 +135,8 @@ impl Ledger {
         }
         crash::point("outcome-uncommitted");
         tx.commit().await?;
-        let recorded = |(loaded, change): (Loaded, _)| Recorded { answer: loaded.into_answer(), change };
+        let recorded =
+            |(loaded, change): (Loaded, _)| Recorded { answer: loaded.into_answer(), change };
         Ok(loaded.into_iter().zip(changes).map(recorded).collect())
     }
 

@@ -15,8 +15,8 @@ use digest_activities::provider::batch::{Batches, ReadyBatch, array};
 use digest_tests::proxy::Fault;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
-    Batch, Breakers, CannotBegin, Contract, Event, Failure, FailureClass, Finding, Operation, OperationKey,
-    Outcome, ProviderRef, Rules, State, Verdict,
+    Batch, Breakers, CannotBegin, Contract, Event, Failure, FailureClass, Finding, Operation,
+    OperationKey, Outcome, ProviderRef, Rules, State, Verdict,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -91,8 +91,7 @@ async fn repeat(
     token: &Token,
 ) -> Repeated {
     let rules = &stored.rules;
-    let proposal =
-        Proposal { provider: &provider(), contract: TOGETHER, rules, batches: &Arrays };
+    let proposal = Proposal { provider: &provider(), contract: TOGETHER, rules, batches: &Arrays };
     let operation = ledger.operation(key).await.unwrap().operation;
     let asks = (key, (operation.generation, operation.ordinal + 1));
     let claim = (token, SignedDuration::from_mins(1));
@@ -107,12 +106,12 @@ fn outcome(begun: &Begun, outcome: Option<Outcome>) -> Evidence {
     })
 }
 
-fn yes() -> Option<Outcome> {
-    Some(Outcome::Accepted { message_id: None })
+fn yes() -> Outcome {
+    Outcome::Accepted { message_id: None }
 }
 
-fn no(class: FailureClass) -> Option<Outcome> {
-    Some(Outcome::NotSent(Failure::new(class, "http 429")))
+fn no() -> Outcome {
+    Outcome::NotSent(Failure::new(FailureClass::RateLimited, "http 429"))
 }
 
 impl Bench {
@@ -126,7 +125,10 @@ impl Bench {
     }
 
     /// The same with no answer to any of it.
-    async fn batch_in_doubt(&self, customers: std::ops::RangeInclusive<u32>) -> (String, Vec<Begun>) {
+    async fn batch_in_doubt(
+        &self,
+        customers: std::ops::RangeInclusive<u32>,
+    ) -> (String, Vec<Begun>) {
         let (id, begun) = self.batch(customers.clone()).await;
         self.told(customers, &begun, None).await;
         (id, begun)
@@ -221,7 +223,9 @@ async fn of_many_leaders_at_once_one_begins_each_member(place: Place) {
                 let outcomes: Vec<_> = members
                     .iter()
                     .zip(&answer.members)
-                    .filter_map(|(m, one)| Some((m.key.clone(), outcome(one.as_ref().ok()?, yes()))))
+                    .filter_map(|(m, one)| {
+                        Some((m.key.clone(), outcome(one.as_ref().ok()?, Some(yes()))))
+                    })
                     .collect();
                 if !outcomes.is_empty() {
                     ledger.record_batch(&outcomes, &Rules::default(), TEST).await.unwrap();
@@ -229,8 +233,7 @@ async fn of_many_leaders_at_once_one_begins_each_member(place: Place) {
                 outcomes.len()
             })
         });
-        let begun: usize =
-            join_all(leaders).await.into_iter().map(|count| count.unwrap()).sum();
+        let begun: usize = join_all(leaders).await.into_iter().map(|count| count.unwrap()).sum();
         let mut touched = 0;
         for key in &keys {
             let operation = check(&mut bench.raw, key).await;
@@ -266,13 +269,13 @@ async fn a_batch_in_doubt_goes_again_whole(place: Place) {
         assert!(operation.doubts.iter().all(|doubt| doubt.batch == Some(stored.batch.clone())));
     }
     // Refused for now, it goes again later; accepted, everybody has it.
-    bench.told(1..=4, &begun, no(FailureClass::RateLimited)).await;
+    bench.told(1..=4, &begun, Some(no())).await;
     assert_eq!(bench.requests().await, 1);
     bench.ledger.release_batch(&id, &token).await.unwrap();
     let answer = repeat(&bench.ledger, &stored, &bench.key(1), &token).await;
     let Repeated::Begun(begun) = answer else { panic!("{answer:?}") };
     let begun: Vec<Begun> = begun.into_iter().map(Option::unwrap).collect();
-    bench.told(1..=4, &begun, yes()).await;
+    bench.told(1..=4, &begun, Some(yes())).await;
     for n in 1..=4 {
         assert_eq!(bench.check(n).await.state, State::Sent);
     }
@@ -310,7 +313,7 @@ async fn whatever_becomes_of_one_member_decides_for_all(place: Place) {
     }
     // Its own answer says that the provider has taken the batch.
     let (mine, other, stored, begun) = next().await;
-    let evidence = outcome(&begun[1], yes());
+    let evidence = outcome(&begun[1], Some(yes()));
     bench.ledger.record_evidence(&other, &evidence, &Rules::default(), TEST).await.unwrap();
     bench.record(&other, Event::CleanedUp).await;
     let answer = repeat(&bench.ledger, &stored, &mine, &Token::draw()).await;
@@ -330,7 +333,8 @@ async fn one_execution_at_a_time_sends_a_batch_again(place: Place) {
     let (id, _) = bench.batch_in_doubt(1..=5).await;
     let (one, other) = (Token::draw(), Token::draw());
     let minute = SignedDuration::from_mins(1);
-    let claim = async |token: &Token, span| bench.ledger.claim_batch(&id, token, span).await.unwrap();
+    let claim =
+        async |token: &Token, span| bench.ledger.claim_batch(&id, token, span).await.unwrap();
     assert_eq!(claim(&one, minute).await, Claim::Mine);
     assert!(matches!(claim(&other, minute).await, Claim::Until(_)));
     assert_eq!(claim(&one, NOW).await, Claim::Mine);
@@ -348,10 +352,7 @@ async fn one_execution_at_a_time_sends_a_batch_again(place: Place) {
             let (stored, key) = (stored.clone(), bench.key(n));
             tokio::spawn(async move {
                 start.wait().await;
-                matches!(
-                    repeat(&ledger, &stored, &key, &Token::draw()).await,
-                    Repeated::Begun(_)
-                )
+                matches!(repeat(&ledger, &stored, &key, &Token::draw()).await, Repeated::Begun(_))
             })
         });
         let won = join_all(racers).await.into_iter().filter(|won| *won.as_ref().unwrap()).count();
@@ -375,7 +376,7 @@ async fn a_request_goes_when_nobody_can_repeat_it(place: Place) {
     let mut bench = place.bench(6).await;
     let (_, begun) = bench.batch_in_doubt(1..=3).await;
     for (n, left) in [(1, 1), (2, 1), (3, 0)] {
-        let evidence = outcome(&begun[n as usize - 1], yes());
+        let evidence = outcome(&begun[n as usize - 1], Some(yes()));
         let key = bench.key(n);
         bench.ledger.record_evidence(&key, &evidence, &Rules::default(), TEST).await.unwrap();
         assert_eq!(bench.requests().await, left, "after {n}");
@@ -386,12 +387,12 @@ async fn a_request_goes_when_nobody_can_repeat_it(place: Place) {
     // One that may go in another way ends it for all.
     let (_, begun) = bench.batch(4..=6).await;
     assert_eq!(bench.requests().await, 1);
-    let evidence = outcome(&begun[0], no(FailureClass::RateLimited));
+    let evidence = outcome(&begun[0], Some(no()));
     let key = bench.key(4);
     bench.ledger.record_evidence(&key, &evidence, &Rules::default(), TEST).await.unwrap();
     assert_eq!(bench.requests().await, 0);
     // What another execution claims is noted, and changes nothing.
-    let forged = Evidence { proof: "forged".into(), ..outcome(&begun[1], yes()) };
+    let forged = Evidence { proof: "forged".into(), ..outcome(&begun[1], Some(yes())) };
     let key = bench.key(5);
     bench.ledger.record_batch(&[(key.clone(), forged)], &Rules::default(), TEST).await.unwrap();
     assert_eq!(check(&mut bench.raw, &key).await.state, State::Sending);
@@ -420,7 +421,7 @@ async fn a_forgotten_customer_is_erased_from_every_request(place: Place) {
 
     // Also one that has the message, and whose content is gone but for the request of the others.
     let (_, begun) = bench.batch_in_doubt(3..=4).await;
-    let evidence = outcome(&begun[0], yes());
+    let evidence = outcome(&begun[0], Some(yes()));
     let key = bench.key(3);
     bench.ledger.record_evidence(&key, &evidence, &Rules::default(), TEST).await.unwrap();
     bench.record(&key, Event::CleanedUp).await;
@@ -459,7 +460,7 @@ async fn a_ledger_with_batches_needs_a_program_that_knows_them(place: Place) {
 async fn batches_go_with_the_records_of_their_run(place: Place) {
     let mut bench = place.bench(2).await;
     let (_, begun) = bench.batch(1..=2).await;
-    bench.told(1..=2, &begun, yes()).await;
+    bench.told(1..=2, &begun, Some(yes())).await;
     for n in 1..=2 {
         bench.record(&bench.key(n), Event::CleanedUp).await;
     }
@@ -491,7 +492,7 @@ async fn a_batch_whose_commit_was_not_confirmed_is_read_back() {
     assert!(answer.frozen.is_some());
 
     // An outcome that comes again is the same.
-    let evidence = outcome(answer.members[0].as_ref().unwrap(), yes());
+    let evidence = outcome(answer.members[0].as_ref().unwrap(), Some(yes()));
     let all = [(bench.key(3), evidence)];
     proxy.plant(Fault::LoseCommitAnswer);
     let error = ledger.record_batch(&all, &Rules::default(), TEST).await.unwrap_err();

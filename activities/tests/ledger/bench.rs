@@ -8,8 +8,8 @@ use digest_activities::ledger::{
 use digest_activities::message::{FrozenMessage, Redacted};
 use digest_tests::postgres::Postgres;
 use digest_workflows::operation::{
-    Batch, Contract, Event, Failure, FailureClass, Intent, Lookup, Operation, OperationKey, Outcome,
-    Period, ProviderRef, Replay, Rules,
+    Batch, Contract, Event, Failure, FailureClass, Intent, Lookup, Operation, OperationKey,
+    Outcome, Period, ProviderRef, Replay, Rules,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;

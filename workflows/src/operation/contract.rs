@@ -40,7 +40,6 @@ pub enum Batch {
 impl Batch {
     /// Whether messages never share a request.
     #[must_use]
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
     pub const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }

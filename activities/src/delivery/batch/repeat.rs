@@ -33,9 +33,7 @@ impl Delivery<'_> {
         self.ask_consent(answer).await?;
         let token = Token::draw();
         let span = stored.rules.timeouts.timeout;
-        if let Claim::Until(at) =
-            self.parts.ledger.claim_batch(&batch.id, &token, span).await?
-        {
+        if let Claim::Until(at) = self.parts.ledger.claim_batch(&batch.id, &token, span).await? {
             return Err(early(answer, Pause::Batched(at)));
         }
         let result = self.send_again(answer, &stored, batches, &token).await;

@@ -57,16 +57,12 @@ impl Outgoing {
         });
         let limit = span(self.rules.timeouts.timeout);
         let panicked = || BatchReply::Whole(Reply::Unknown("no answer was read".to_owned()));
-        match tokio::time::timeout(limit, &mut conversation).await {
-            Ok(reply) => {
-                let replies = each(reply.unwrap_or_else(|_| panicked()), count);
-                self.conclude(&replies).await;
-            }
-            Err(_) => {
-                self.conclude(&vec![Reply::Unknown("no answer in time".to_owned()); count]).await;
-                let reply = conversation.await.unwrap_or_else(|_| panicked());
-                self.late(&each(reply, count)).await;
-            }
+        if let Ok(reply) = tokio::time::timeout(limit, &mut conversation).await {
+            self.conclude(&each(reply.unwrap_or_else(|_| panicked()), count)).await;
+        } else {
+            self.conclude(&vec![Reply::Unknown("no answer in time".to_owned()); count]).await;
+            let reply = conversation.await.unwrap_or_else(|_| panicked());
+            self.late(&each(reply, count)).await;
         }
         drop(self.place);
     }
@@ -75,7 +71,8 @@ impl Outgoing {
     async fn conclude(&mut self, replies: &[Reply]) {
         let evidence = self.evidence(replies);
         let recorded = self.record(&evidence, "delivery").await;
-        let unknown = |(_, evidence): &(_, Evidence)| matches!(evidence.event, Event::Overdue { .. });
+        let unknown =
+            |(_, evidence): &(_, Evidence)| matches!(evidence.event, Event::Overdue { .. });
         crash::point(if evidence.iter().any(unknown) {
             "unknown-recorded"
         } else {
@@ -88,9 +85,10 @@ impl Outgoing {
         }
         let mut recorded = recorded.map(Vec::into_iter);
         let mut untold = Vec::new();
-        let began = self.passengers.iter_mut().filter_map(|passenger| {
-            Some((passenger.begun.as_ref()?, &mut passenger.waiting))
-        });
+        let began = self
+            .passengers
+            .iter_mut()
+            .filter_map(|passenger| Some((passenger.begun.as_ref()?, &mut passenger.waiting)));
         for ((begun, waiting), (key, evidence)) in began.zip(evidence) {
             let recorded = recorded.as_mut().and_then(Iterator::next);
             let payload = told(recorded.is_some(), &evidence);

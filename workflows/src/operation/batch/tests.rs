@@ -197,9 +197,10 @@ impl World {
             Act::NotDelivered(on) => {
                 let attempt = self.ops[on].newest_handed_over;
                 // A truthful one, of what can no longer arrive.
-                let in_flight = self.sent.iter().any(|(_, members)| {
-                    members.iter().any(|(member, _)| *member == on)
-                });
+                let in_flight = self
+                    .sent
+                    .iter()
+                    .any(|(_, members)| members.iter().any(|(member, _)| *member == on));
                 if self.messages[on] == 0 && !in_flight && attempt > 0 {
                     let verdict = Verdict::NotDelivered;
                     self.apply(on, &Event::Judged { verdict, attempt: Some(attempt) });
@@ -231,7 +232,7 @@ impl World {
             })
             .collect();
         self.members.insert(batch.id.clone(), members.clone());
-        self.begin(batch.id.clone(), Some(batch), &members);
+        self.begin(batch.id.clone(), Some(&batch), &members);
     }
 
     fn again(&mut self, on: usize) {
@@ -249,15 +250,15 @@ impl World {
                 Err(_) => return,
             }
         }
-        self.begin(batch.id.clone(), Some(batch), &begins);
+        self.begin(batch.id.clone(), Some(&batch), &begins);
     }
 
-    fn begin(&mut self, key: String, batch: Option<BatchRef>, members: &[usize]) {
+    fn begin(&mut self, key: String, batch: Option<&BatchRef>, members: &[usize]) {
         let now = moment(self.now);
         let mut request = Vec::new();
         for &on in members {
             let op = &mut self.ops[on];
-            let intent = intent(op, batch.clone());
+            let intent = intent(op, batch.cloned());
             if let Ok(number) = op.begin(intent, &now) {
                 request.push((on, number));
             }
