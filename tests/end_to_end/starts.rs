@@ -37,6 +37,9 @@ async fn fifty_starts(name: &str, rounds: i8) {
     let _worker = world.worker().await;
     for week in 1..=rounds {
         let period: Period = format!("2024-W{week:02}").parse().unwrap();
+        // Held, no run is over before the last of its starts.
+        let hold = world.digestd(&format!("hold --period {period} --reason starts")).await;
+        assert_eq!(hold.code, 0, "{hold:?}");
         let command = format!("run --period {period}");
         let by_tool = (COMMANDS..STARTERS).map(|number| {
             let policy = if number % 2 == 0 {
@@ -51,6 +54,9 @@ async fn fifty_starts(name: &str, rounds: i8) {
         for said in said {
             assert!([0, 3].contains(&said.code), "{said:?}");
         }
+        let resume = format!("resume --period {period} --reason started --yes");
+        let resumed = world.digestd(&resume).await;
+        assert_eq!(resumed.code, 0, "{resumed:?}");
     }
     let n = u64::try_from(rounds).unwrap();
     until("every run closed", async || {

@@ -237,6 +237,12 @@ fn large() -> Vec<Config> {
             c.until = 9;
             c.faults = Faults { restores: 1, throttles: 1, ..faults(1) };
         }),
+        parts("two operations, two workers", Contract::NONE).with(|c| {
+            c.customers = 2;
+            c.attempts = 1;
+            c.until = 1;
+            c.faults = faults(2);
+        }),
         parts("two operations", Contract::NONE).with(|c| {
             c.customers = 2;
             c.executions = 1;
