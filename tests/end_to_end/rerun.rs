@@ -200,7 +200,7 @@ async fn whatever_is_reset_terminated_or_continued_after_half_sends_nothing_twic
 #[ignore = "part of the proof: tests/prove"]
 async fn an_engine_that_has_forgotten_everything_three_times_sends_nothing_twice() {
     let Some(mut engine) = server(None).await else { return };
-    let Some(mut world) = slow("forgetful", 8.0).start_on(engine.address()).await else { return };
+    let Some(mut world) = slow("forgetful").start_on(engine.address()).await else { return };
     let mut worker = world.worker().await;
     world.start_run().await;
     for wiped in 1..=3 {
