@@ -6,6 +6,9 @@ use crate::end_to_end::world::{counts, world};
 use digest_tests::api_server::{
     Act, Dialect, End, Mailgun, Phase, Postmark, Resend, Sendgrid, Ses,
 };
+use digest_tests::free_port;
+use digest_tests::tellers::Teller;
+use jiff::Timestamp;
 
 const CUSTOMERS: usize = 5;
 const SECRETS: [(&str, &str); 3] = [
@@ -97,6 +100,49 @@ async fn answers_lost_by_every_provider_end_as_its_contract_says_on_sqlite() {
 #[ignore = "part of the proof: tests/prove"]
 async fn answers_lost_by_every_provider_end_as_its_contract_says_on_postgres() {
     every_provider(true).await;
+}
+
+/// Nothing that we ask is answered any more; then the provider tells by itself.
+async fn told(name: &str, dialect: impl Dialect + Clone, teller: Teller) {
+    let port = free_port().unwrap();
+    let plan = world(&format!("told-{name}")).customers(1);
+    let plan = plan.with("webhooks.listen", format!("127.0.0.1:{port}"));
+    let plan = plan.with("retry.ambiguous.max_attempts", 2);
+    let script = vec![Act::Fail(Phase::Taken, End::Reset); 100];
+    let Some((world, server)) = through(plan, dialect, script).await else { return };
+    let secret = teller.secret();
+    let secrets = [SECRETS[0], ("DIGESTD_WEBHOOK_SECRET", secret.as_str())];
+    let _worker = world.worker_with(&secrets).await;
+    world.start_run().await;
+    let key = world.key("customer-0001");
+    world.until_state(&key, "unknown").await;
+    let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken;
+    let now = Timestamp::now().as_second();
+    let told = teller.delivered(&taken[0].key, &taken[0].id, now).unwrap();
+    let url = format!("http://127.0.0.1:{port}/webhooks/{name}");
+    for _ in 0..2 {
+        let mut request = reqwest::Client::new().post(&url).body(told.body.clone());
+        for (header, value) in &told.headers {
+            request = request.header(*header, value);
+        }
+        assert!(request.send().await.unwrap().status().is_success(), "{name}");
+    }
+    world.until_state(&key, "cleaned").await;
+    let shown = world.show(&key).await;
+    assert_eq!(shown["message_id"], taken[0].id.as_str(), "{name}: {shown:#}");
+    assert_eq!(world.ledger.count("@provider_events").await, 1, "{name}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of the proof: tests/prove"]
+async fn what_a_provider_tells_by_itself_settles_a_lost_answer() {
+    tokio::join!(
+        told("resend", Resend, Teller::Resend),
+        told("postmark", Postmark, Teller::Postmark),
+        told("sendgrid", Sendgrid { has_look_up: false }, Teller::sendgrid().unwrap()),
+        told("mailgun", Mailgun, Teller::Mailgun),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
