@@ -9,6 +9,7 @@ mod batch;
 mod handover;
 mod lease;
 mod pacer;
+mod window;
 
 pub use batch::Gatherer;
 pub use pacer::Pacer;

@@ -8,5 +8,7 @@ mod batches;
 mod bench;
 #[path = "providers/moto.rs"]
 mod moto;
+#[path = "providers/real.rs"]
+mod real;
 #[path = "providers/suite.rs"]
 mod suite;

@@ -2,6 +2,7 @@
 
 use super::{Plan, Taken, World};
 use digest_tests::api_server::{Act, ApiServer, Dialect};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The credential of every provider's API here.
@@ -13,15 +14,21 @@ pub(crate) async fn through(
     dialect: impl Dialect,
     script: Vec<Act>,
 ) -> Option<(World, Arc<ApiServer>)> {
-    let kind = dialect.kind();
-    let server = ApiServer::start(Arc::new(dialect), None, script).await.unwrap();
-    let server = Arc::new(server);
-    let plan = plan.with("provider.kind", kind).with("provider.url", server.url());
+    let dialect = Arc::new(dialect);
+    let api: Arc<dyn Dialect> = dialect.clone();
+    let server = Arc::new(ApiServer::start(api, None, script).await.unwrap());
+    let plan = plan.with("provider.kind", dialect.kind()).with("provider.url", server.url());
+    let customers = plan.customer_ids();
     let mut world = plan.start().await?;
     let record = Arc::clone(&server);
+    let keys = customers.into_iter().map(|customer| world.key(&customer));
+    let names: HashMap<String, String> =
+        keys.map(|key| (dialect.expected(&key), key.to_string())).collect();
     world.received_by(move || {
         let taken = record.record().taken.into_iter();
-        taken.map(|taken| Taken { key: taken.key, at: None, body: None }).collect()
+        // A provider may know a key by its alias.
+        let name = |carried: String| names.get(&carried).cloned().unwrap_or(carried);
+        taken.map(|taken| Taken { key: name(taken.key), at: None, body: None }).collect()
     });
     Some((world, server))
 }
