@@ -4,9 +4,18 @@
 use crate::end_to_end::world::{
     API_KEY, Customer, PERIOD, Plan, World, counts, through, until, world,
 };
-use digest_tests::api_server::{Act, ApiServer, End, Phase, Postmark, Resend, Response};
+use digest_activities::message::Redacted;
+use digest_activities::provider::api::ApiSettings;
+use digest_activities::{cleanup, delivery, eligibility};
+use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Postmark, Resend, Response};
+use digest_workflows::activities::{
+    DeliverInput, EnqueueInput, OperationInput, RunPlan, RunStart, WatchInput,
+};
+use digest_workflows::operation::OperationKey;
+use futures::future::join_all;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A campaign in batches, with times that a batch of a hundred keeps on a busy machine.
@@ -183,6 +192,67 @@ async fn a_batch_in_doubt_is_settled_by_a_worker_that_makes_none() {
     counts(&world.closed().await, &[("selected", 10), ("cleaned", 10), ("unknown", 0)]);
     assert!(shared(&server) > 1, "the batch did not go again");
     check(&world, &server).await;
+}
+
+/// Every delivery of a run executed twice at once, without an engine that drives them.
+async fn twice_at_once(plan: Plan) {
+    const CUSTOMERS: u64 = 30;
+    let plan = plan.customers(30).with("provider.batch", 8);
+    let Some((world, server)) = through(plan, Resend, vec![]).await else { return };
+    let key = Some(Redacted::new(API_KEY.1.to_owned()));
+    let settings = ApiSettings { url: Some(server.url()), key, ..ApiSettings::default() };
+    let bench = world.bench_with(Resend.adapter(&settings).unwrap()).await;
+    let parts = &bench.parts;
+    let (campaign, period) = (world.campaign.clone(), PERIOD.parse().unwrap());
+    let run = RunStart { campaign, period, tick: None };
+    let RunPlan { ledger, rules, .. } = eligibility::open_run(parts, &run).await.unwrap();
+    while !eligibility::freeze_page(parts, &run).await.unwrap() {}
+    let page =
+        EnqueueInput { run: run.clone(), ledger: ledger.clone(), after: 0, until: CUSTOMERS };
+    let keys = eligibility::enqueue(parts, &page).await.unwrap().keys;
+    let operation = |key: &OperationKey| OperationInput {
+        key: key.clone(),
+        ledger: ledger.clone(),
+        rules: rules.clone(),
+        random: 0.5,
+    };
+    let deliveries = keys.iter().chain(&keys).map(|key| {
+        let (parts, client) = (Arc::clone(parts), world.client.clone());
+        let operation = operation(key);
+        let input = DeliverInput { operation, generation: 1, ordinal: 1, slot: None };
+        tokio::spawn(async move { delivery::deliver(&parts, &client, input).await })
+    });
+    for delivered in join_all(deliveries).await {
+        delivered.unwrap().unwrap();
+    }
+    for key in &keys {
+        world.until_state(key, "sent").await;
+        cleanup::clean_up(parts, &operation(key)).await.unwrap();
+    }
+    let (by, reason) = (String::new(), String::new());
+    let watch = WatchInput { run, ledger: ledger.clone(), by, reason, noted: 0 };
+    assert!(eligibility::watch(parts, &watch).await.unwrap().closed);
+    let record = server.record();
+    let sizes: Vec<usize> = record
+        .requests
+        .iter()
+        .map(|request| request.json().as_array().map_or(0, Vec::len))
+        .collect();
+    assert!(sizes.iter().all(|size| (1..=8).contains(size)), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), keys.len(), "somebody was sent twice: {sizes:?}");
+    println!("n = {} deliveries, each executed twice at once, in {sizes:?}", keys.len());
+    check(&world, &server).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_that_are_executed_twice_at_once_share_requests_and_go_once_in_sqlite() {
+    twice_at_once(batched("batch-at-once")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_that_are_executed_twice_at_once_share_requests_and_go_once_in_postgres() {
+    twice_at_once(batched("batch-at-once-postgres").postgres()).await;
 }
 
 /// Two requests a second, and a worker that is killed in the middle of a batch.

@@ -210,9 +210,10 @@ impl Delivery<'_> {
         };
         let (reply, replied) = oneshot::channel();
         let content_hash = message.content_hash.clone();
-        let (slot, now) = (gatherer.reserved(self.input.slot), answer.moment.now);
+        let now = answer.moment.now;
         let joined = Joined { input: self.input.clone(), answer, content_hash, item, reply };
         if let Some((number, full)) = gatherer.add(joined) {
+            let slot = gatherer.reserved(self.input.slot);
             let see_to = SeeTo {
                 parts: Arc::clone(self.parts),
                 client: self.client.clone(),
