@@ -1,8 +1,9 @@
 //! Several messages in one request: what becomes of each when one is refused, when all are, and when
 //! nobody hears the answer.
 
+use crate::end_to_end::outage::behind_a_proxy;
 use crate::end_to_end::world::{
-    API_KEY, Customer, PERIOD, Plan, World, counts, through, until, world,
+    API_KEY, Customer, PERIOD, Plan, Taken, World, counts, through, until, world,
 };
 use digest_activities::message::Redacted;
 use digest_activities::provider::api::ApiSettings;
@@ -191,6 +192,40 @@ async fn a_batch_in_doubt_is_settled_by_a_worker_that_makes_none() {
     let _worker = world.worker_with(&[API_KEY]).await;
     counts(&world.closed().await, &[("selected", 10), ("cleaned", 10), ("unknown", 0)]);
     assert!(shared(&server) > 1, "the batch did not go again");
+    check(&world, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_come_while_the_ledger_is_away_are_kept_by_the_workflows_of_all_members() {
+    // An answer that takes long enough for the ledger to go meanwhile.
+    let server = ApiServer::start(Arc::new(Resend), None, [Act::TakeThenDribble]).await.unwrap();
+    let server = Arc::new(server);
+    let plan = batched("batch-cut").customers(12).with("worker.concurrency", 12);
+    let plan = plan.with("provider.kind", "resend").with("provider.url", server.url());
+    let plan = plan.with("provider.timeout", "8s").with("provider.lease", "12s");
+    let plan = plan.with("worker.shutdown_grace", "12s");
+    let Some((mut world, proxy)) = behind_a_proxy(plan, "batch_cut").await else { return };
+    let record = Arc::clone(&server);
+    world.received_by(move || {
+        let taken = record.record().taken.into_iter();
+        taken.map(|taken| Taken { key: taken.key, at: None, body: None }).collect()
+    });
+    let worker = world.worker_with(&[API_KEY]).await;
+    world.start_run().await;
+    let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken.len();
+    proxy.cut();
+    until("a ledger that takes no outcome", async || {
+        let offers = worker.said().matches("the ledger did not take the outcomes").count();
+        (offers >= 4).then_some(())
+    })
+    .await;
+    proxy.heal();
+    counts(&world.closed().await, &[("selected", 12), ("cleaned", 12), ("unknown", 0)]);
+    for taken in &server.record().taken[..taken] {
+        let shown = world.show(&OperationKey::parse(&taken.key).unwrap()).await;
+        assert_eq!(shown["attempts"].as_array().unwrap().len(), 1, "{shown:#}");
+    }
+    println!("n = {taken} outcomes of one batch kept without a ledger");
     check(&world, &server).await;
 }
 

@@ -97,6 +97,7 @@ impl Ledger {
         let id = uuid::Uuid::new_v4().to_string();
         tx.execute(insert, values!["id", id]).await?;
         tx.execute(insert, values!["epoch", "1"]).await?;
+        tx.execute(insert, values!["compatible_from", COMPATIBLE_FROM.to_string()]).await?;
         if from <= VERSION {
             tx.execute(update, values!["version", VERSION.to_string()]).await?;
         }
@@ -335,12 +336,13 @@ pub(super) async fn require_batches(tx: &mut Tx) -> Result<(), LedgerError> {
     require(tx, KNOWS_BATCHES).await
 }
 
-/// Lets no program older than `version` use the ledger any more.
+/// Lets no program older than `version` use the ledger any more. Where that is so already, nothing is
+/// locked.
 async fn require(tx: &mut Tx, version: i64) -> Result<(), LedgerError> {
-    let sql = "insert into @meta (name, value) values ('compatible_from', $1) \
-               on conflict (name) do update set value = excluded.value \
-               where cast(@meta.value as bigint) < cast(excluded.value as bigint)";
-    tx.execute(sql, values![version.to_string()]).await?;
+    // Other values are no numbers, and a database reads a condition in any order.
+    let sql = "update @meta set value = $1 where name = 'compatible_from' \
+               and case when name = 'compatible_from' then cast(value as bigint) end < $2";
+    tx.execute(sql, values![version.to_string(), version]).await?;
     Ok(())
 }
 
