@@ -3,11 +3,17 @@
 
 use crate::crash;
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, Recorded};
+use crate::ledger::{Actor, LedgerError, Recorded};
+use crate::message::FrozenMessage;
 use crate::provider::Found;
 use digest_workflows::activities::{Evidence, OperationInput, Progress, RecordInput};
 use digest_workflows::operation::{Event, Finding, Operation, State};
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+
+/// How much earlier than a hand-over its record may seem to be made, and another's later than it can
+/// be, by clocks that differ.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 
 /// Asks the ledger what time has settled and, where a look-up is due, the provider.
 ///
@@ -28,8 +34,22 @@ pub async fn reconcile(parts: &Parts, input: &OperationInput) -> Result<Progress
     }
     let since = operation.first_intent_at.unwrap_or(now);
     let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
-    let look_up = parts.provider.look_up(&input.key, since);
-    let finding = match tokio::time::timeout(limit, look_up).await {
+    let message = match parts.provider.contract().lookup.is_by_content() {
+        true => parts.ledger.message(&input.key).await?,
+        false => None,
+    };
+    let look_up = parts.provider.look_up(&input.key, message.as_ref(), since);
+    let found = tokio::time::timeout(limit, look_up).await;
+    let found = match (found, &message) {
+        (Ok(hit @ (Found::Accepted { .. } | Found::Refused(_))), Some(message))
+            if may_be_anothers(parts, input, message, since).await? =>
+        {
+            tracing::info!(key = %input.key, ?hit, "it may be another operation's: not counted");
+            Ok(Found::Unavailable("the same content under another key".to_owned()))
+        }
+        (found, _) => found,
+    };
+    let finding = match found {
         Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
         Ok(Found::Refused(class)) => Finding::Refused(class),
         Ok(Found::Miss) => Finding::Miss,
@@ -64,6 +84,19 @@ pub async fn record(parts: &Parts, input: &RecordInput) -> Result<Progress, Gate
 pub(crate) fn serves_doubts(parts: &Parts, operation: &Operation) -> bool {
     let ours = parts.provider.provider_ref();
     operation.doubts.iter().all(|doubt| doubt.provider == ours)
+}
+
+/// Whether what was found by the content of `message` can have been made by another operation: its
+/// record has no key that tells. Asked after the provider, whose record was made before it was found,
+/// by an attempt whose intent was on record before that.
+async fn may_be_anothers(
+    parts: &Parts,
+    input: &OperationInput,
+    message: &FrozenMessage,
+    since: Timestamp,
+) -> Result<bool, LedgerError> {
+    let since = since.saturating_sub(CLOCKS_DIFFER).unwrap_or(since);
+    parts.ledger.has_same_content(&input.key, &message.content_hash, since).await
 }
 
 async fn note(parts: &Parts, input: &OperationInput, event: &Event) -> Result<Recorded, GateError> {

@@ -8,3 +8,5 @@ mod bench;
 mod moto;
 #[path = "providers/suite.rs"]
 mod suite;
+#[path = "providers/twilio.rs"]
+mod twilio;

@@ -81,13 +81,28 @@ pub enum Lookup {
         /// unknown time, it never does.
         miss_counts: bool,
     },
+    /// By recipient, sender and text of a record that carries no key of ours. A hit counts only where
+    /// no other operation can have made the record, and a miss never.
+    ByContent,
 }
 
 impl Lookup {
     /// Whether the provider can be asked at all.
     #[must_use]
     pub const fn is_offered(self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Whether what is asked for is our own key.
+    #[must_use]
+    pub const fn is_by_key(self) -> bool {
         matches!(self, Self::ByKey { .. })
+    }
+
+    /// Whether what is asked for is the message's content.
+    #[must_use]
+    pub const fn is_by_content(self) -> bool {
+        matches!(self, Self::ByContent)
     }
 
     /// Whether a miss may ever count as "not sent".
