@@ -83,6 +83,7 @@ pub(crate) struct World {
     pub(crate) shop: Database,
     pub(crate) ledger: Database,
     customers: Vec<Customer>,
+    variables: Vec<(&'static str, &'static str)>,
     taken: Option<Box<dyn Fn() -> Vec<Taken> + Send + Sync>>,
     workers: std::sync::atomic::AtomicU32,
 }

@@ -205,7 +205,8 @@ impl Templates {
         if self.secret.is_some() {
             return Ok(());
         }
-        let mail = self.mail.iter().flat_map(|mail| std::iter::once(&mail.subject).chain(&mail.html));
+        let mail =
+            self.mail.iter().flat_map(|mail| std::iter::once(&mail.subject).chain(&mail.html));
         let fixed = [&self.from, &self.text].into_iter();
         let mut templates = fixed.chain(mail).chain(&self.unsubscribe_url);
         match templates.find_map(|template| template.name_of_user_of("unsubscribe_token")) {

@@ -108,7 +108,8 @@ impl Webhook for TwilioWebhook {
         };
         let code = field("ErrorCode").and_then(|code| code.parse().ok());
         let mut query = form_urlencoded::parse(request.query.as_bytes());
-        let carried = query.find(|(name, _)| name == OPERATION).map(|(_, alias)| alias.into_owned());
+        let carried =
+            query.find(|(name, _)| name == OPERATION).map(|(_, alias)| alias.into_owned());
         let findings = states::findings(status, code, sid);
         Ok(vec![ProviderEvent { id: format!("{sid}:{status}"), carried, findings }])
     }
@@ -135,7 +136,11 @@ mod tests {
         form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
     }
 
-    fn read(signature: Option<&str>, query: &str, body: &str) -> Result<Vec<ProviderEvent>, Refused> {
+    fn read(
+        signature: Option<&str>,
+        query: &str,
+        body: &str,
+    ) -> Result<Vec<ProviderEvent>, Refused> {
         let mut headers = HeaderMap::new();
         if let Some(signature) = signature {
             headers.insert(SIGNATURE, HeaderValue::from_str(signature).unwrap());
@@ -229,14 +234,13 @@ mod tests {
         let delivered = event(&DELIVERED);
         assert_eq!(delivered.findings, [accepted]);
         assert_eq!(delivered, event(&DELIVERED));
-        let failed = event(&[
-            ("MessageSid", "SM1"),
-            ("MessageStatus", "failed"),
-            ("ErrorCode", "21610"),
-        ]);
+        let failed =
+            event(&[("MessageSid", "SM1"), ("MessageStatus", "failed"), ("ErrorCode", "21610")]);
         assert_eq!(failed.findings, [Finding::Refused(FailureClass::Suppressed)]);
         assert_ne!(failed.id, delivered.id);
-        for incomplete in [&DELIVERED[..2], &DELIVERED[2..], &[("MessageSid", ""), ("MessageStatus", "sent")]] {
+        for incomplete in
+            [&DELIVERED[..2], &DELIVERED[2..], &[("MessageSid", ""), ("MessageStatus", "sent")]]
+        {
             let signature = sign("new", &format!("{URL}?{QUERY}"), incomplete);
             assert_eq!(read(Some(&signature), QUERY, &form(incomplete)), Err(Refused::Malformed));
         }

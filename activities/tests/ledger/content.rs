@@ -1,8 +1,6 @@
 //! Frozen content: the first rendering wins, it cannot change unnoticed, and it goes with its key.
 
-use super::bench::{
-    Bench, NOTHING, Place, TEST, begin, message, next_intent, on_both, selected,
-};
+use super::bench::{Bench, NOTHING, Place, TEST, begin, message, next_intent, on_both, selected};
 use digest_activities::ledger::{BeginAnswer, LedgerError};
 use digest_activities::message::Redacted;
 use digest_workflows::operation::{

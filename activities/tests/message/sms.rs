@@ -31,7 +31,8 @@ fn text_of(campaign: &Campaign) -> String {
 
 #[test]
 fn a_text_message_is_number_sender_and_text_and_nothing_else() {
-    let campaign = campaign("\n Hello {{ first_name }}:\t{{ rows|length }} \r\n{{ unsubscribe_url }}\n\n");
+    let campaign =
+        campaign("\n Hello {{ first_name }}:\t{{ rows|length }} \r\n{{ unsubscribe_url }}\n\n");
     let message = campaign.message(&number(), &rows());
     let token = "ZGlnZXN0OmN1c3RvbWVyLTE4NDI.OejejgQHIcKPa9XHQ7hNbPCrH-4IAsEJkRYDaM-kRLw";
     let text = format!("Hello Ann: 2 \nhttps://shop.example/u/{token}");

@@ -262,7 +262,8 @@ async fn a_provider_that_is_away_has_taken_nothing(dialect: Arc<dyn Dialect>) {
     for url in [closed.as_str(), "https://no-such-host.invalid"] {
         let adapter = dialect.adapter(&settings(url)).unwrap();
         let key = key("1");
-        let failure = soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
+        let failure =
+            soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
         assert_eq!(failure.class, FailureClass::Transport, "{failure:?}");
         assert!(soon(adapter.check()).await.is_err());
         let message = message_for(&*dialect, &key);
@@ -285,7 +286,8 @@ async fn tls_is_verified_before_anything_is_said(dialect: Arc<dyn Dialect>) {
     let other_name = digest_activities::provider::api::ApiSettings { url: Some(url), ..settings };
     for settings in [stranger, other_name] {
         let adapter = dialect.adapter(&settings).unwrap();
-        let failure = soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
+        let failure =
+            soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
         assert_eq!(failure.class, FailureClass::Configuration, "{failure:?}");
     }
     assert_eq!(bench.server.record().requests.len(), said);

@@ -91,7 +91,9 @@ async fn a_check_knows_the_senders_of_the_account() {
     }
     let mute = json!({"incoming_phone_numbers": [{"capabilities": {"sms": false}}]}).to_string();
     let active = json!({"status": "active", "type": "Trial"}).to_string();
-    bench.server.script([Response::new(200, active.clone()), Response::new(200, mute)].map(Act::Say));
+    bench
+        .server
+        .script([Response::new(200, active.clone()), Response::new(200, mute)].map(Act::Say));
     let said = soon(by_key(&bench, Some(NUMBER)).check()).await.unwrap_err();
     assert!(said.contains("cannot send text messages"), "{said}");
     bench.server.script([Act::Say(Response::new(200, active))]);

@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     database: Option<String>,
     /// The crash point that a first `setup` dies at.
     broken_setup: Option<String>,
+    /// What every process of it finds in its environment.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 /// One customer of the shop.
@@ -51,6 +53,7 @@ pub(crate) fn world(name: &str) -> Plan {
         mariadb: false,
         database: None,
         broken_setup: None,
+        variables: Vec::new(),
     };
     for (key, value) in [
         ("ledger.url", "sqlite://digestd.db"),
@@ -120,6 +123,19 @@ impl Plan {
     /// Sets `table.key` of the configuration.
     pub(crate) fn with(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
         set(&mut self.settings, key, value.into());
+        self
+    }
+
+    /// Every process of it has these variables.
+    pub(crate) fn variables(mut self, variables: &[(&'static str, &'static str)]) -> Self {
+        self.variables = variables.to_vec();
+        self
+    }
+
+    /// Takes `table.key` out of the configuration.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        let (table, key) = key.split_once('.').unwrap();
+        self.settings[table].as_table_mut().unwrap().remove(key).unwrap();
         self
     }
 
@@ -229,6 +245,7 @@ impl Plan {
             shop,
             ledger,
             customers: self.customers,
+            variables: self.variables,
             taken: None,
             workers: std::sync::atomic::AtomicU32::new(0),
         };

@@ -80,7 +80,8 @@ impl ProviderOwn {
         }
         let validity = section.optional("validity");
         if validity.is_some_and(|validity| !VALIDITY.contains(&validity)) {
-            section.refuse("validity", "this is not between 5s and 10h, which is what Twilio takes");
+            section
+                .refuse("validity", "this is not between 5s and 10h, which is what Twilio takes");
         }
         Self {
             ehlo_name: section.optional("ehlo_name"),

@@ -85,11 +85,7 @@ impl fmt::Display for Length {
 
 /// What `c` takes in the GSM alphabet, if it has it.
 fn septets(c: char) -> Option<usize> {
-    if BASIC.contains(c) {
-        Some(1)
-    } else {
-        EXTENSION.contains(c).then_some(2)
-    }
+    if BASIC.contains(c) { Some(1) } else { EXTENSION.contains(c).then_some(2) }
 }
 
 /// How many segments of `room` hold characters of these widths, none of which is torn apart.

@@ -92,7 +92,9 @@ impl Twilio {
     /// Whether the sender is the account's.
     pub(super) async fn check_sender(&self) -> Result<String, String> {
         let Some(sender) = &self.sender else {
-            return Ok("message.from differs from message to message, so it was not asked for".to_owned());
+            return Ok(
+                "message.from differs from message to message, so it was not asked for".to_owned()
+            );
         };
         match Sender::parse(sender) {
             Some(Sender::Number(number)) => self.check_number(number).await,
@@ -173,7 +175,6 @@ impl Twilio {
             self.account
         )
     }
-
 }
 
 fn wrong_credentials(asked: &str) -> String {

@@ -25,8 +25,14 @@ use digest_workflows::operation::{FailureClass, Finding};
 pub(crate) fn findings(status: &str, code: Option<u32>, sid: &str) -> Vec<Finding> {
     let accepted = Finding::Accepted { message_id: Some(sid.to_owned()) };
     match status {
-        "accepted" | "scheduled" | "queued" | "sending" | "sent" | "delivered"
-        | "partially_delivered" | "read" => vec![accepted],
+        "accepted"
+        | "scheduled"
+        | "queued"
+        | "sending"
+        | "sent"
+        | "delivered"
+        | "partially_delivered"
+        | "read" => vec![accepted],
         "undelivered" => vec![accepted, Finding::Refused(class(code))],
         "failed" | "canceled" => vec![Finding::Refused(class(code))],
         _ => Vec::new(),
@@ -49,9 +55,7 @@ mod tests {
     fn a_status_is_read_by_the_table_with_its_code() {
         let accepted = || Finding::Accepted { message_id: Some("SM1".to_owned()) };
         let found = |status, code| findings(status, code, "SM1");
-        for status in
-            ["accepted", "scheduled", "queued", "sending", "sent", "delivered", "read"]
-        {
+        for status in ["accepted", "scheduled", "queued", "sending", "sent", "delivered", "read"] {
             assert_eq!(found(status, None), [accepted()], "{status}");
         }
         for (code, class) in [

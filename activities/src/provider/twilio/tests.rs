@@ -99,15 +99,13 @@ fn a_message_becomes_the_same_form_every_time_and_its_callback_carries_the_key()
     let message = text_message("+15005550006");
     let form = with.form(&key, &message).unwrap();
     assert_eq!(form, with.form(&key, &message).unwrap());
-    let callback =
-        format!("https://hooks.shop.example/webhooks/twilio?operation={}", alias(&key));
+    let callback = format!("https://hooks.shop.example/webhooks/twilio?operation={}", alias(&key));
     let fields = |form: &str| -> Vec<(String, String)> {
         form_urlencoded::parse(form.as_bytes()).into_owned().collect()
     };
     let expected = |sender: (&str, &str), callback: Option<&str>| -> Vec<(String, String)> {
         let text = message.text.reveal().as_str();
-        let fields =
-            [("To", "+15005550009"), sender, ("Body", text), ("ValidityPeriod", "14400")];
+        let fields = [("To", "+15005550009"), sender, ("Body", text), ("ValidityPeriod", "14400")];
         let callback = callback.map(|url| ("StatusCallback", url));
         let all = fields.into_iter().chain(callback);
         all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

@@ -69,9 +69,8 @@ fn record(id: &str, request: &Request) -> Value {
 /// The messages that a question asks for: the first page holds a stranger's alone.
 fn list(request: &Request, taken: &[Taken]) -> Value {
     let query = request.query();
-    let asked = |name: &str| {
-        query.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str())
-    };
+    let asked =
+        |name: &str| query.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_str());
     if asked("Page").is_none() {
         let next = format!("{}&Page=1&PageToken=PASM0", request.target);
         let stranger = json!({
