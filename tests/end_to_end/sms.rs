@@ -173,6 +173,17 @@ async fn who_has_opted_out_is_suppressed_and_holds_nobody_up() {
     world.check_at_rest().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sandbox_takes_text_messages_too() {
+    let plan = world("sms-sandbox").these(people(3)).without("message.subject");
+    let plan = plan.with("campaign.channel", "sms").with("message.from", "Shop");
+    let Some(world) = plan.start().await else { return };
+    let _worker = world.worker().await;
+    world.start_run().await;
+    counts(&world.closed().await, &[("selected", 3), ("cleaned", 3)]);
+    world.check_at_rest().await;
+}
+
 /// Two customers share a number and get the same text: a record may be the other's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_may_be_anothers_settles_nothing() {
