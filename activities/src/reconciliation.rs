@@ -32,29 +32,7 @@ pub async fn reconcile(parts: &Parts, input: &OperationInput) -> Result<Progress
     if !operation.look_up_is_due(now) {
         return Ok(progress(recorded));
     }
-    let since = operation.first_intent_at.unwrap_or(now);
-    let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
-    let message = match parts.provider.contract().lookup.is_by_content() {
-        true => parts.ledger.message(&input.key).await?,
-        false => None,
-    };
-    let look_up = parts.provider.look_up(&input.key, message.as_ref(), since);
-    let found = tokio::time::timeout(limit, look_up).await;
-    let found = match (found, &message) {
-        (Ok(hit @ (Found::Accepted { .. } | Found::Refused(_))), Some(message))
-            if may_be_anothers(parts, input, message, since).await? =>
-        {
-            tracing::info!(key = %input.key, ?hit, "it may be another operation's: not counted");
-            Ok(Found::Unavailable("the same content under another key".to_owned()))
-        }
-        (found, _) => found,
-    };
-    let finding = match found {
-        Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
-        Ok(Found::Refused(class)) => Finding::Refused(class),
-        Ok(Found::Miss) => Finding::Miss,
-        Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
-    };
+    let finding = look_up(parts, input, operation.first_intent_at.unwrap_or(now)).await?;
     crash::point("looked-up");
     let event = Event::LookedUp { finding, asked_at: now, random: input.random };
     Ok(progress(note(parts, input, &event).await?))
@@ -86,9 +64,34 @@ pub(crate) fn serves_doubts(parts: &Parts, operation: &Operation) -> bool {
     operation.doubts.iter().all(|doubt| doubt.provider == ours)
 }
 
+/// Asks the provider about the operation, first handed over at `since`.
+async fn look_up(
+    parts: &Parts,
+    input: &OperationInput,
+    since: Timestamp,
+) -> Result<Finding, GateError> {
+    let lookup = parts.provider.contract().lookup;
+    let message =
+        if lookup.is_by_content() { parts.ledger.message(&input.key).await? } else { None };
+    let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
+    let asked = parts.provider.look_up(&input.key, message.as_ref(), since);
+    let finding = match tokio::time::timeout(limit, asked).await {
+        Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
+        Ok(Found::Refused(class)) => Finding::Refused(class),
+        Ok(Found::Miss) => Finding::Miss,
+        Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
+    };
+    match message {
+        Some(message) if may_be_anothers(parts, input, &message, since).await? => {
+            Ok(Finding::Unavailable)
+        }
+        _ => Ok(finding),
+    }
+}
+
 /// Whether what was found by the content of `message` can have been made by another operation: its
-/// record has no key that tells. Asked after the provider, whose record was made before it was found,
-/// by an attempt whose intent was on record before that.
+/// record has no key that tells. Asked after the provider, since whoever made a record that it has
+/// found has put the intent on record before.
 async fn may_be_anothers(
     parts: &Parts,
     input: &OperationInput,

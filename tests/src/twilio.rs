@@ -15,6 +15,6 @@ pub fn sign(token: &str, url: &str, fields: &[(&str, &str)]) -> String {
     let Ok(mac) = Hmac::<Sha1>::new_from_slice(token.as_bytes()) else { return String::new() };
     let mut sorted = fields.to_vec();
     sorted.sort_unstable();
-    let text: String = sorted.iter().map(|(name, value)| format!("{name}{value}")).collect();
+    let text: String = sorted.iter().flat_map(|(name, value)| [*name, *value]).collect();
     BASE64.encode(&mac.chain_update(url).chain_update(text).finalize().into_bytes())
 }
