@@ -6,6 +6,8 @@
 mod bench;
 #[path = "providers/moto.rs"]
 mod moto;
+#[path = "providers/real.rs"]
+mod real;
 #[path = "providers/suite.rs"]
 mod suite;
 #[path = "providers/twilio.rs"]

@@ -1,13 +1,12 @@
 //! A campaign of text messages from end to end, through an API that speaks as Twilio does.
 
-use crate::end_to_end::world::{Customer, PERIOD, Taken, World, counts, world};
+use crate::end_to_end::webhooks::through;
+use crate::end_to_end::world::{PERIOD, World, counts, text_number, world};
 use digest_activities::provider::alias::alias;
-use digest_tests::api_server::twilio::{ACCOUNT, NUMBER, PUBLIC_URL};
+use digest_tests::api_server::twilio::{ACCOUNT, PUBLIC_URL};
 use digest_tests::api_server::{Act, ApiServer, End, Phase, Response, Twilio};
 use digest_tests::{free_port, twilio};
-use digest_workflows::operation::OperationKey;
 use reqwest::StatusCode;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const TOKEN: &str = "verysecrettoken";
@@ -18,51 +17,17 @@ const SECRETS: [(&str, &str); 4] = [
     ("DIGESTD_LOG", "debug"),
 ];
 
-/// A number that occurs nowhere else.
-fn number(customer: usize) -> String {
-    format!("+49151{customer:08}")
-}
-
-fn people(count: usize) -> Vec<Customer> {
-    let person = |customer| Customer {
-        email: number(customer),
-        ..Customer::new(format!("customer-{customer:04}"), customer)
-    };
-    (1..=count).map(person).collect()
-}
-
-struct Campaign {
-    world: World,
-    server: Arc<ApiServer>,
-    webhook: String,
-}
-
-/// A campaign of text messages to `people` through an API which follows `script`.
-async fn campaign(name: &str, people: Vec<Customer>, script: Vec<Act>) -> Option<Campaign> {
-    let server = Arc::new(ApiServer::start(Arc::new(Twilio), None, script).await.unwrap());
-    let listen = format!("127.0.0.1:{}", free_port().unwrap());
-    let ids: Vec<String> = people.iter().map(|person| person.id.clone()).collect();
-    let plan = world(name)
-        .variables(&SECRETS)
-        .these(people)
-        .with("campaign.channel", "sms")
-        .with("message.from", NUMBER)
-        .without("message.subject")
-        .with("provider.kind", "twilio")
-        .with("provider.url", server.url())
-        .with("webhooks.listen", listen.as_str())
-        .with("webhooks.public_url", PUBLIC_URL);
-    let mut world = plan.start().await?;
-    let keys = ids.iter().map(|id| world.key(id));
-    let keys: BTreeMap<String, OperationKey> = keys.map(|key| (alias(&key), key)).collect();
-    let record = Arc::clone(&server);
-    world.received_by(move || {
-        let taken = record.record().taken.into_iter();
-        let key = |alias: &str| keys[alias].to_string();
-        taken.map(|taken| Taken { key: key(&taken.key), at: None, body: None }).collect()
-    });
-    let webhook = format!("http://{listen}/webhooks/twilio");
-    Some(Campaign { world, server, webhook })
+/// A campaign of text messages to `customers` through an API which follows `script`, and the URL of
+/// its webhook.
+async fn campaign(
+    name: &str,
+    customers: usize,
+    script: Vec<Act>,
+) -> Option<(World, Arc<ApiServer>, String)> {
+    let port = free_port().unwrap();
+    let plan = world(name).variables(&SECRETS).customers(customers).text_messages(port);
+    let (world, server) = through(plan, Twilio, script).await?;
+    Some((world, server, format!("http://127.0.0.1:{port}/webhooks/twilio")))
 }
 
 /// Nothing of a number or a credential is in the workers' logs, nor in what commands say.
@@ -82,12 +47,11 @@ async fn is_private(world: &World) {
 async fn a_lost_answer_is_found_by_its_content_and_nobody_gets_two() {
     let script =
         vec![Act::Fail(Phase::Taken, End::Reset), Act::Go, Act::Fail(Phase::Taken, End::Close)];
-    let Some(campaign) = campaign("sms-found", people(5), script).await else { return };
-    let world = &campaign.world;
+    let Some((world, server, _)) = campaign("sms-found", 5, script).await else { return };
     let _worker = world.worker().await;
     world.start_run().await;
     counts(&world.closed().await, &[("selected", 5), ("cleaned", 5), ("unknown", 0)]);
-    let taken = campaign.server.record().taken;
+    let taken = server.record().taken;
     assert_eq!(taken.len(), 5);
     for customer in 1..=5 {
         let key = world.key(&format!("customer-{customer:04}"));
@@ -99,7 +63,7 @@ async fn a_lost_answer_is_found_by_its_content_and_nobody_gets_two() {
     let report = world.audit().await;
     let why = report["provider_not_asked"].as_str().unwrap();
     assert!(why.contains("content"), "{report:#}");
-    is_private(world).await;
+    is_private(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,23 +71,21 @@ async fn a_status_callback_settles_what_no_answer_and_no_look_up_did() {
     let away = Act::Say(Response::new(503, ""));
     let mut script = vec![Act::Fail(Phase::Taken, End::Reset)];
     script.extend(vec![away; 100]);
-    let Some(campaign) = campaign("sms-told", people(1), script).await else { return };
-    let (world, webhook) = (&campaign.world, campaign.webhook.as_str());
+    let Some((world, _server, webhook)) = campaign("sms-told", 1, script).await else { return };
     let key = world.key("customer-0001");
     let _worker = world.worker().await;
     world.start_run().await;
     world.until_state(&key, "unknown").await;
 
     let query = format!("?operation={}", alias(&key));
-    let number = number(1);
+    let number = text_number(1);
     let fields = [("MessageSid", "SM1"), ("MessageStatus", "delivered"), ("To", number.as_str())];
     let incomplete = &fields[1..];
     let public = format!("{PUBLIC_URL}/webhooks/twilio{query}");
     let genuine = twilio::sign(TOKEN, &public, &fields);
     let post = async |signature: &str, query: &str, fields: &[(&str, &str)]| {
-        let form =
-            url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
-        let request = reqwest::Client::new().post(format!("{webhook}{query}")).body(form);
+        let url = format!("{webhook}{query}");
+        let request = reqwest::Client::new().post(url).body(twilio::form(fields));
         request.header(twilio::SIGNATURE, signature).send().await.unwrap().status()
     };
     let forged = twilio::sign("another token", &public, &fields);
@@ -151,17 +113,16 @@ async fn a_status_callback_settles_what_no_answer_and_no_look_up_did() {
     assert_eq!(shown["message_id"], "SM1", "{shown:#}");
     counts(&world.closed().await, &[("cleaned", 1), ("unknown", 0), ("contradicted", 0)]);
     world.check().await;
-    is_private(world).await;
+    is_private(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_opted_out_is_suppressed_and_holds_nobody_up() {
     let opted_out = r#"{"code":21610,"message":"unsubscribed recipient","status":400}"#;
     let script = vec![Act::Say(Response::new(400, opted_out))];
-    let mut people = people(4);
-    "0151 2345678".clone_into(&mut people[3].email);
-    let Some(campaign) = campaign("sms-out", people, script).await else { return };
-    let world = &campaign.world;
+    let Some((world, ..)) = campaign("sms-out", 4, script).await else { return };
+    let wrong = "update customers set email = '0151 2345678' where id = 'customer-0004'";
+    world.shop.execute(wrong).await;
     let _worker = world.worker().await;
     world.start_run().await;
     let status = world.closed().await;
@@ -175,8 +136,8 @@ async fn who_has_opted_out_is_suppressed_and_holds_nobody_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sandbox_takes_text_messages_too() {
-    let plan = world("sms-sandbox").these(people(3)).without("message.subject");
-    let plan = plan.with("campaign.channel", "sms").with("message.from", "Shop");
+    let plan = world("sms-sandbox").customers(3).text_messages(0);
+    let plan = plan.without("webhooks.listen").without("webhooks.public_url");
     let Some(world) = plan.start().await else { return };
     let _worker = world.worker().await;
     world.start_run().await;
@@ -188,15 +149,13 @@ async fn the_sandbox_takes_text_messages_too() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_may_be_anothers_settles_nothing() {
     let script = vec![Act::Fail(Phase::Taken, End::Reset), Act::Fail(Phase::Received, End::Reset)];
-    let mut people = people(2);
-    people[1].email = number(1);
-    let Some(campaign) = campaign("sms-shared", people, script).await else { return };
-    let world = &campaign.world;
+    let Some((world, server, _)) = campaign("sms-shared", 2, script).await else { return };
+    world.shop.execute(&format!("update customers set email = '{}'", text_number(1))).await;
     std::fs::write(world.folder().join("digest.txt"), "Your week: {{ rows|length }} new").unwrap();
     let _worker = world.worker().await;
     world.start_run().await;
     let status = world.closed().await;
-    let taken = campaign.server.record().taken;
+    let taken = server.record().taken;
     assert_eq!(taken.len(), 1, "{status:#}");
     let all = ["customer-0001", "customer-0002"].map(|id| world.key(id));
     let untaken = all.iter().find(|key| alias(key) != taken[0].key).unwrap();

@@ -13,6 +13,7 @@ pub mod proxy;
 mod scripted;
 pub mod smtp;
 pub mod svix;
+pub mod tellers;
 pub mod twilio;
 mod watched;
 

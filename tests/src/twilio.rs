@@ -8,6 +8,12 @@ use sha1::Sha1;
 /// The header that carries the signature.
 pub const SIGNATURE: &str = "x-twilio-signature";
 
+/// A form with these fields.
+#[must_use]
+pub fn form(fields: &[(&str, &str)]) -> String {
+    url::form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish()
+}
+
 /// The signature of a form with these fields, each name once, that is sent to `url` for an account
 /// with this auth token; empty where the token cannot sign.
 #[must_use]

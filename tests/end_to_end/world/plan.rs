@@ -1,6 +1,7 @@
 //! Describing a world: its shop, its configuration, its provider.
 
 use super::{Database, World, engine, shared_server, shop};
+use digest_tests::api_server::twilio;
 use digest_tests::mariadb::Mariadb;
 use digest_tests::postgres::Postgres;
 use std::net::SocketAddr;
@@ -32,6 +33,11 @@ pub(crate) struct Customer {
     pub(crate) name: String,
     /// How many rows its digest has.
     pub(crate) rows: u32,
+}
+
+/// A phone number of the shop's customer with this number.
+pub(crate) fn text_number(customer: usize) -> String {
+    format!("+49151{customer:08}")
 }
 
 impl Customer {
@@ -139,6 +145,19 @@ impl Plan {
         self
     }
 
+    /// Text messages instead of mails, each to a number of the customer's own, with a listener for
+    /// webhooks at `port`.
+    pub(crate) fn text_messages(mut self, port: u16) -> Self {
+        for (customer, number) in self.customers.iter_mut().zip(1..) {
+            customer.email = text_number(number);
+        }
+        self.without("message.subject")
+            .with("campaign.channel", "sms")
+            .with("message.from", twilio::NUMBER)
+            .with("webhooks.listen", format!("127.0.0.1:{port}"))
+            .with("webhooks.public_url", twilio::PUBLIC_URL)
+    }
+
     /// Mail goes to the server at `port` on loopback.
     pub(crate) fn smtp(self, port: u16) -> Self {
         self.with("provider.kind", "smtp").with("provider.url", format!("smtp://127.0.0.1:{port}"))
@@ -160,6 +179,11 @@ impl Plan {
     pub(crate) fn these(mut self, customers: Vec<Customer>) -> Self {
         self.customers = customers;
         self
+    }
+
+    /// The ids of its customers.
+    pub(crate) fn customer_ids(&self) -> Vec<String> {
+        self.customers.iter().map(|customer| customer.id.clone()).collect()
     }
 
     /// Customer ids are integers. Call it before [`customers`](Self::customers).
