@@ -130,3 +130,29 @@ impl ProviderRef {
         Self { kind: "unrecorded".to_owned(), account: String::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_up_is_by_key_or_by_content_and_only_by_key_a_miss_may_count() {
+        for (lookup, by_key, by_content, misses, json) in [
+            (Lookup::None, false, false, false, r#""none""#),
+            (Lookup::ByContent, false, true, false, r#""by_content""#),
+            (
+                Lookup::ByKey { miss_counts: true },
+                true,
+                false,
+                true,
+                r#"{"by_key":{"miss_counts":true}}"#,
+            ),
+        ] {
+            assert_eq!(lookup.is_offered(), by_key || by_content);
+            assert_eq!((lookup.is_by_key(), lookup.is_by_content()), (by_key, by_content));
+            assert_eq!(lookup.miss_counts(), misses);
+            assert_eq!(serde_json::to_string(&lookup).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Lookup>(json).unwrap(), lookup);
+        }
+    }
+}
