@@ -8,12 +8,14 @@ mod resend;
 mod secret;
 mod sendgrid;
 pub mod svix;
+mod twilio;
 
 pub use mailgun::MailgunWebhook;
 pub use postmark::PostmarkWebhook;
 pub use resend::ResendWebhook;
 pub use secret::SecretError;
 pub use sendgrid::SendgridWebhook;
+pub use twilio::TwilioWebhook;
 
 use digest_workflows::operation::Finding;
 use hyper::HeaderMap;
@@ -27,6 +29,8 @@ pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 /// A request as it came.
 #[derive(Clone, Copy)]
 pub struct Received<'a> {
+    /// The query of its URL, as it was written; empty without one.
+    pub query: &'a str,
     /// Its headers.
     pub headers: &'a HeaderMap,
     /// Its body, byte for byte.

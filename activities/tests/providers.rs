@@ -12,3 +12,5 @@ mod moto;
 mod real;
 #[path = "providers/suite.rs"]
 mod suite;
+#[path = "providers/twilio.rs"]
+mod twilio;

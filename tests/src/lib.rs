@@ -14,6 +14,7 @@ mod scripted;
 pub mod smtp;
 pub mod svix;
 pub mod tellers;
+pub mod twilio;
 mod watched;
 
 pub use scripted::free_port;

@@ -51,11 +51,7 @@ impl HandOver {
     async fn converse(&self, ready: Box<dyn Ready>) -> Event {
         let attempt = self.begun.number;
         let random = self.input.random;
-        tokio::select! {
-            biased;
-            () = self.lease.over() => {}
-            () = self.parts.pacer.before_writing() => {}
-        }
+        self.lease.or_over(self.parts.pacer.before_writing()).await;
         if self.lease.is_over() {
             ready.abandon().await;
             let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");

@@ -163,7 +163,12 @@ mod tests {
         let secrets = ["old", "new"].map(|key| Redacted::new(key.to_owned()));
         let webhook = MailgunWebhook::new(&secrets).unwrap();
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.read(&Received { headers: &HeaderMap::new(), body: body.as_bytes(), now })
+        webhook.read(&Received {
+            query: "",
+            headers: &HeaderMap::new(),
+            body: body.as_bytes(),
+            now,
+        })
     }
 
     #[test]

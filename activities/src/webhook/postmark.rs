@@ -135,7 +135,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
         let body = body.as_bytes();
-        webhook.read(&Received { headers: &headers, body, now: Timestamp::UNIX_EPOCH })
+        webhook.read(&Received { query: "", headers: &headers, body, now: Timestamp::UNIX_EPOCH })
     }
 
     fn basic(text: &str) -> String {

@@ -127,7 +127,7 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap())
             })
             .collect();
-        webhook.read(&Received { headers: &headers, body: body.as_bytes(), now })
+        webhook.read(&Received { query: "", headers: &headers, body: body.as_bytes(), now })
     }
 
     #[test]

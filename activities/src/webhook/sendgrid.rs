@@ -175,7 +175,7 @@ mod tests {
         body: &str,
     ) -> Result<Vec<ProviderEvent>, Refused> {
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.read(&Received { headers, body: body.as_bytes(), now })
+        webhook.read(&Received { query: "", headers, body: body.as_bytes(), now })
     }
 
     #[test]

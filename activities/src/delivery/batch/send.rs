@@ -48,9 +48,10 @@ impl Outgoing {
     /// ends.
     pub(super) async fn go(mut self, ready: Box<dyn ReadyBatch>) {
         let count = self.passengers.len();
-        let (frozen, lease) = (self.frozen.clone(), self.lease);
+        let (parts, frozen, lease) = (Arc::clone(&self.parts), self.frozen.clone(), self.lease);
         // A task of its own: it goes on while what it is about is recorded.
         let mut conversation = tokio::spawn(async move {
+            lease.or_over(parts.pacer.before_writing()).await;
             let reply = converse(ready, frozen, lease).await;
             crash::point("accepted");
             reply
