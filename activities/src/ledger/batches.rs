@@ -289,6 +289,9 @@ pub(super) async fn drop_what_is_over(
         if pursued {
             continue;
         }
+        // Of two members that settle at the same time, the second must see that it is the last.
+        let lock = "select id from @batches where id = $1";
+        tx.locked(lock, "for update", values![id]).await?;
         let accepted = after.accepted.as_ref().and_then(|accepted| accepted.batch.as_deref());
         let sql = if accepted == Some(id) {
             "update @batches set request = null where id = $1 and request is not null \

@@ -34,6 +34,7 @@ on_both!(
     whatever_becomes_of_one_member_decides_for_all,
     one_execution_at_a_time_sends_a_batch_again,
     a_request_goes_when_nobody_can_repeat_it,
+    a_request_goes_with_the_last_of_those_that_settle_at_the_same_time,
     what_cannot_go_again_is_not_kept,
     a_forgotten_customer_is_erased_from_every_request,
     a_lost_answer_is_one_unknown_however_many_messages_it_was_about,
@@ -396,6 +397,29 @@ async fn a_request_goes_when_nobody_can_repeat_it(place: Place) {
     let key = bench.key(5);
     bench.ledger.record_batch(&[(key.clone(), forged)], &Rules::default(), TEST).await.unwrap();
     assert_eq!(check(&mut bench.raw, &key).await.state, State::Sending);
+}
+
+async fn a_request_goes_with_the_last_of_those_that_settle_at_the_same_time(place: Place) {
+    let (members, rounds) = (6, 8);
+    let mut bench = place.bench(members * rounds).await;
+    let ledgers = join_all((0..members).map(|_| place.connect())).await;
+    for round in 0..rounds {
+        let first = round * members + 1;
+        let (_, begun) = bench.batch_in_doubt(first..=first + members - 1).await;
+        let start = Arc::new(Barrier::new(ledgers.len()));
+        let recording = ledgers.iter().zip(&begun).zip(first..).map(|((ledger, begun), n)| {
+            let (ledger, start) = (ledger.clone(), Arc::clone(&start));
+            let (key, evidence) = (bench.key(n), outcome(begun, Some(yes())));
+            tokio::spawn(async move {
+                start.wait().await;
+                ledger.record_evidence(&key, &evidence, &Rules::default(), TEST).await.unwrap();
+            })
+        });
+        for recorded in join_all(recording).await {
+            recorded.unwrap();
+        }
+        assert_eq!(bench.requests().await, 0, "round {round}");
+    }
 }
 
 async fn what_cannot_go_again_is_not_kept(place: Place) {
