@@ -1,7 +1,6 @@
 //! A campaign of text messages from end to end, through an API that speaks as Twilio does.
 
-use crate::end_to_end::webhooks::through;
-use crate::end_to_end::world::{PERIOD, World, counts, text_number, world};
+use crate::end_to_end::world::{PERIOD, World, counts, text_number, through, world};
 use digest_activities::provider::alias::alias;
 use digest_tests::api_server::twilio::{ACCOUNT, PUBLIC_URL};
 use digest_tests::api_server::{Act, ApiServer, End, Phase, Response, Twilio};

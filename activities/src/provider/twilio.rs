@@ -43,7 +43,7 @@ use super::{Found, Provider, Ready, Reply};
 use crate::message::{FrozenMessage, Redacted, Sender};
 use data_encoding::BASE64;
 use digest_workflows::operation::{
-    Contract, Failure, FailureClass, Finding, Lookup, OperationKey, ProviderRef, Replay,
+    Contract, Failure, FailureClass, Finding, Lookup, OperationKey, ProviderRef,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -297,7 +297,7 @@ impl Provider for Twilio {
     }
 
     fn contract(&self) -> Contract {
-        Contract { replay: Replay::None, lookup: Lookup::ByContent, events: self.events }
+        Contract { lookup: Lookup::ByContent, events: self.events, ..Contract::NONE }
     }
 
     fn prepare<'a>(

@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 14] = [
+const HOT: [(&str, &str); 16] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -60,6 +60,14 @@ const HOT: [(&str, &str); 14] = [
          and key <= 'digest:2026-W42:c-00100' order by key, id",
         "decisions_key",
     ),
+    (
+        "select outcome from @attempts a where campaign = 'digest' and period = '2026-W42' \
+         and decided_at > 5 and not exists \
+         (select 1 from @attempts b where b.batch = a.batch and b.key < a.key) \
+         order by decided_at desc limit 20",
+        "attempts_batch",
+    ),
+    ("select 1 from @attempts where batch = 'b' and outcome is null", "attempts_batch"),
     (
         "select 1 from @attempts where provider = 'twilio' and content_hash = 'abc' \
          and key <> 'digest:2026-W42:c-00007' and settles_at >= 5 limit 1",
