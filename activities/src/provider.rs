@@ -17,7 +17,7 @@ pub mod sandbox;
 pub mod sendgrid;
 pub mod ses;
 pub mod smtp;
-mod tls;
+pub(crate) mod tls;
 
 pub use tls::TlsError;
 

@@ -18,7 +18,7 @@ use digest_activities::provider::ses::{Ses, SesSettings};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::source::{Queries, Source};
 use digest_activities::webhook::{
-    MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, Webhook,
+    Https, MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, SesWebhook, Webhook,
 };
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
@@ -188,6 +188,10 @@ pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<
         ProviderKind::Postmark => Arc::new(PostmarkWebhook::new(secrets)?),
         ProviderKind::Sendgrid => Arc::new(SendgridWebhook::new(secrets)?),
         ProviderKind::Mailgun => Arc::new(MailgunWebhook::new(secrets)?),
+        ProviderKind::Ses => {
+            let fetch = Https::new(config.provider.ca_file.as_deref())?;
+            Arc::new(SesWebhook::new(config.webhooks.topics.clone(), Arc::new(fetch)))
+        }
         kind => bail!(
             "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",
             kind.name()

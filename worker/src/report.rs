@@ -75,6 +75,12 @@ fn remarks(status: &RunStatus) -> Vec<String> {
             .to_owned(),
     );
     say(status.undelivered, "were accepted and then given up by the provider".to_owned());
+    say(
+        status.newly_suppressed,
+        "customers bounced for good, complained or opted out, and get nothing any more: \
+         `digestd suppressions`"
+            .to_owned(),
+    );
     if status.state == "missed" {
         lines.push(format!(
             "this week did not run; `digestd schedule backfill --period {period}` sends it"

@@ -3,6 +3,7 @@
 use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, Recorded, apply, audit, load, save};
 use super::pace::Slot;
+use super::suppressions::SUPPRESSIONS;
 use super::{BeginAnswer, Ledger, LedgerError};
 use crate::crash;
 use data_encoding::HEXLOWER;
@@ -82,6 +83,16 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
+        if let Err(cannot) = loaded.operation.may_begin(intent, &loaded.moment) {
+            return Ok(BeginAnswer::Cannot(cannot));
+        }
+        if let Some(reason) = loaded.suppressed {
+            // Told since consent was asked: no attempt begins once that is committed.
+            let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
+            apply(&mut tx, &mut loaded, &Event::Unwanted, rules, actor, None).await?;
+            tx.commit().await?;
+            return Ok(BeginAnswer::Cannot(CannotBegin::Unwanted));
+        }
         let from = loaded.operation.state;
         let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
             Ok(number) => number,

@@ -349,6 +349,25 @@ impl Tx {
         into: &str,
         rows: &[Vec<Value>],
     ) -> Result<(), LedgerError> {
+        self.insert_many(into, rows, "").await.map(drop)
+    }
+
+    /// The same without those whose primary key is there already; returns how many were not.
+    pub(super) async fn insert_new(
+        &mut self,
+        into: &str,
+        rows: &[Vec<Value>],
+    ) -> Result<u64, LedgerError> {
+        self.insert_many(into, rows, "on conflict do nothing").await
+    }
+
+    async fn insert_many(
+        &mut self,
+        into: &str,
+        rows: &[Vec<Value>],
+        unless: &str,
+    ) -> Result<u64, LedgerError> {
+        let mut inserted = 0;
         let width = rows.first().map_or(1, Vec::len);
         for chunk in rows.chunks((INSERT_VALUES_MAX / width).max(1)) {
             let places: Vec<String> = (0..chunk.len())
@@ -358,10 +377,10 @@ impl Tx {
                     format!("({})", places.join(", "))
                 })
                 .collect();
-            let sql = format!("insert into {into} values {}", places.join(", "));
-            self.execute(&sql, &chunk.concat()).await?;
+            let sql = format!("insert into {into} values {} {unless}", places.join(", "));
+            inserted += self.execute(&sql, &chunk.concat()).await?;
         }
-        Ok(())
+        Ok(inserted)
     }
 
     /// Commits.

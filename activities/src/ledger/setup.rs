@@ -9,17 +9,19 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
-const VERSION: i64 = 2;
+const VERSION: i64 = 4;
 /// The oldest program version that may use the ledger this program writes.
 const COMPATIBLE_FROM: i64 = 1;
 
 const SQLITE: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql")),
     (2, "events", include_str!("migrations/0002_events.sqlite.sql")),
+    (4, "suppressions", include_str!("migrations/0004_suppressions.sqlite.sql")),
 ];
 const POSTGRES: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.postgres.sql")),
     (2, "events", include_str!("migrations/0002_events.postgres.sql")),
+    (4, "suppressions", include_str!("migrations/0004_suppressions.postgres.sql")),
 ];
 
 /// The table that records migrations, as the migrator itself would create it.

@@ -52,6 +52,22 @@ pub(super) fn together(config: &Config, reader: &Reader<'_>) {
     if config.retention.content > config.retention.records {
         reader.refuse("retention.content", "this is longer than retention.records");
     }
+    let needs_topics = config.webhooks.listen.is_some() && provider.kind == ProviderKind::Ses;
+    if needs_topics && config.webhooks.topics.is_empty() {
+        reader.refuse(
+            "webhooks.topics",
+            "this is missing: Amazon SES tells through topics of SNS, and anybody can have one, so name yours by its ARN",
+        );
+    }
+    if provider.kind != ProviderKind::Ses && !config.webhooks.topics.is_empty() {
+        reader.refuse(
+            "webhooks.topics",
+            format!(
+                "topics are SNS's, through which only ses tells; leave the line out with {}",
+                provider.kind.name()
+            ),
+        );
+    }
     let by_text = config.campaign.channel == Channel::Sms;
     let kind = provider.kind;
     if kind != ProviderKind::Sandbox && (kind == ProviderKind::Twilio) != by_text {

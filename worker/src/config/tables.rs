@@ -1,10 +1,11 @@
 //! What is sent, from where and when: the tables `[engine]`, `[ledger]`, `[source]`, `[campaign]`,
-//! `[message]` and `[http]`.
+//! `[message]`, `[http]` and `[webhooks]`.
 
 use super::database::{Database, ParseDatabase, refuse_password};
 use super::reader::{Section, nearest};
 use super::secrets;
 use digest_activities::calendar::{Calendar, CalendarError};
+use digest_activities::webhook::Topic;
 use digest_workflows::operation::key::check_campaign;
 use jiff::{SignedDuration, Timestamp};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -279,11 +280,16 @@ impl Http {
 pub struct Webhooks {
     /// Where they listen, apart from everything else; `None` for nowhere.
     pub listen: Option<SocketAddr>,
+    /// The topics of SNS through which Amazon SES tells; empty for any other provider.
+    pub topics: Vec<Topic>,
 }
 
 impl Webhooks {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
-        Self { listen: section.optional("listen") }
+        Self {
+            listen: section.optional("listen"),
+            topics: section.optional("topics").unwrap_or_default(),
+        }
     }
 }
 

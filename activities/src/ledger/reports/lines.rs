@@ -45,6 +45,8 @@ pub struct RunStatus {
     pub contradicted: u64,
     /// Accepted, and then given up by the provider.
     pub undelivered: u64,
+    /// Customers who are not written to any more, because of what the provider told of this run.
+    pub newly_suppressed: u64,
     /// Delivered, with a cleanup that was given up.
     pub cleanup_failed: u64,
     /// The keys that are not at rest, at most 100.
