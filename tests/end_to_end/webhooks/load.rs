@@ -5,6 +5,7 @@ use crate::end_to_end::world::{Plan, counts, until, world};
 use digest_tests::api_server::{Resend, Taken};
 use digest_tests::{free_port, svix};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -14,12 +15,16 @@ const SECONDS: u32 = 10;
 /// As many connections as a provider keeps open.
 const CONNECTIONS: u32 = 64;
 const IN_TIME: Duration = Duration::from_millis(100);
-/// What a provider tells of a message that arrives and is read, by how often.
+/// What a provider tells of a message that arrives and is read.
 const NAMES: [&str; 4] = ["email.sent", "email.delivered", "email.opened", "email.opened"];
+/// One in so many tells what the ledger does not know: that a message came back.
+const BOUNCED: u32 = 20;
 
 /// A genuine request, whole.
 fn request(port: u16, number: u32, taken: &Taken) -> Vec<u8> {
-    let body = event(NAMES[number as usize % NAMES.len()], taken, "{}");
+    let name = NAMES[number as usize % NAMES.len()];
+    let name = if number.is_multiple_of(BOUNCED) { "email.bounced" } else { name };
+    let body = event(name, taken, r#"{"type":"Transient"}"#);
     let at = Timestamp::now().as_second();
     let id = format!("event-{number}");
     let signed = svix::sign(WEBHOOK_SECRET, &id, at, body.as_bytes()).unwrap();
@@ -100,7 +105,10 @@ async fn a_thousand_a_second(plan: Plan, ledger: &str) {
         (world.ledger.count("@provider_events where told_at is null").await == 0).then_some(())
     })
     .await;
-    counts(&world.closed().await, &[("cleaned", 200), ("contradicted", 0), ("undelivered", 0)]);
+    let bounced = (0..n).step_by(BOUNCED as usize).map(|number| number % 200);
+    let bounced = bounced.collect::<BTreeSet<_>>().len() as u64;
+    let expected = [("cleaned", 200), ("contradicted", 0), ("undelivered", bounced)];
+    counts(&world.closed().await, &expected);
     world.check().await;
 }
 
