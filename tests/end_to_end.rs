@@ -23,6 +23,7 @@ mod end_to_end {
     mod histories;
     mod kills;
     mod late;
+    mod lost_answers;
     mod measure;
     mod outage;
     mod panics;

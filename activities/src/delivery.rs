@@ -8,6 +8,7 @@
 mod handover;
 mod lease;
 mod pacer;
+mod window;
 
 pub use pacer::Pacer;
 

@@ -6,5 +6,7 @@
 mod bench;
 #[path = "providers/moto.rs"]
 mod moto;
+#[path = "providers/real.rs"]
+mod real;
 #[path = "providers/suite.rs"]
 mod suite;

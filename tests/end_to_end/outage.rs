@@ -1,7 +1,7 @@
 //! The ledger is away, the worker is told to stop, everything is restarted.
 
 use crate::end_to_end::world::{
-    Database, Plan, Proxy, World, counts, of_mail, server, until, world,
+    Database, Plan, Proxy, Worker, World, counts, of_mail, server, until, world,
 };
 use digest_tests::absent::absent;
 use digest_tests::postgres::Postgres;
@@ -10,6 +10,17 @@ use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
+
+/// Waits until a ledger that is away was offered an outcome for the last time, which is then given to
+/// the workflow.
+pub(super) async fn outcome_given_up(worker: &Worker) {
+    const OFFERS: usize = 4;
+    until("a ledger that takes no outcome", async || {
+        let refusals = worker.said().matches("the ledger did not take an outcome").count();
+        (refusals >= OFFERS).then_some(())
+    })
+    .await;
+}
 
 /// A world whose ledger is reached through a proxy that can be cut.
 pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
@@ -107,12 +118,7 @@ async fn a_late_answer_while_the_ledger_is_away_is_kept_by_the_workflow() {
     world.until_state(&key, "unknown").await;
     proxy.cut();
     server.release();
-    // Offered four times, then given to the workflow.
-    until("a ledger that takes no outcome", async || {
-        let refusals = worker.said().matches("the ledger did not take an outcome").count();
-        (refusals >= 4).then_some(())
-    })
-    .await;
+    outcome_given_up(&worker).await;
     proxy.heal();
     world.until_state(&key, "cleaned").await;
     assert_eq!(server.record().ends_of_data, 1);

@@ -1,5 +1,5 @@
-//! After half were sent: workflows reset, or terminated and started again; and an engine that has
-//! forgotten everything.
+//! After half were sent: workflows reset, terminated and started again, or continued as new; and an
+//! engine that has forgotten everything.
 
 use crate::end_to_end::world::{PERIOD, Plan, World, counts, exactly, server, until, world};
 use digestd::assemble;
@@ -9,6 +9,7 @@ use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::IntoRequest as _;
 use temporalio_client::{UntypedWorkflow, WorkflowTerminateOptions};
 use temporalio_common::protos::temporal::api::enums::v1::EventType;
+use temporalio_common::protos::temporal::api::history::v1::HistoryEvent;
 use temporalio_common::protos::temporal::api::workflowservice::v1::ResetWorkflowExecutionRequest;
 
 /// Which workflows something is done to.
@@ -24,6 +25,7 @@ enum Who {
 enum Done {
     Reset,
     Terminated,
+    ContinuedAsNew,
 }
 
 impl World {
@@ -62,6 +64,24 @@ impl World {
         workflow.terminate(options).await.ok();
     }
 
+    /// Sends signals that only make a history longer, until the workflow is continued as new.
+    async fn until_continued_as_new(&self, id: &str, run: &str, signal: &str) {
+        const AT_ONCE: usize = 250;
+        while self.history(id, run).await.len() < EVENTS_MAX {
+            join_all((0..AT_ONCE).map(|_| self.try_signal(id, signal, Vec::new()))).await;
+            // The engine lets no workflow end while signals arrive that it has not seen.
+            let last = until("the workflow to have seen its signals", async || {
+                let last = self.history(id, run).await.last().map(HistoryEvent::event_type);
+                last.filter(|last| !AWAITS_THE_WORKFLOW.contains(last))
+            })
+            .await;
+            if last == EventType::WorkflowExecutionContinuedAsNew {
+                return;
+            }
+        }
+        panic!("{id} has {EVENTS_MAX} events and is not continued as new");
+    }
+
     /// Starts again what the engine has lost, as the worker does each minute.
     async fn sweep(&self) {
         let (config, secrets) = self.loaded();
@@ -80,6 +100,16 @@ impl World {
 }
 
 const CUSTOMERS: usize = 24;
+/// No history has as many events.
+const EVENTS_MAX: usize = 4_096;
+/// The last events of a history in which the workflow has not seen everything yet.
+const AWAITS_THE_WORKFLOW: [EventType; 4] = [
+    EventType::WorkflowExecutionSignaled,
+    EventType::WorkflowTaskScheduled,
+    EventType::WorkflowTaskStarted,
+    EventType::WorkflowTaskFailed,
+];
+
 /// A run that is slow enough to be caught in the middle, and one of whose answers is lost.
 fn slow(name: &str) -> Plan {
     let fault = toml::toml! { customer = "customer-0002" kinds = ["accept_then_hang"] };
@@ -126,6 +156,21 @@ async fn script(who: Who, done: Done) {
                 world.terminate_if_open(id).await;
             }
         }
+        (Who::Run, Done::ContinuedAsNew) => {
+            let (id, run) = &found[0];
+            // It must still be there when its history has grown long.
+            world.digestd(&format!("hold --period {PERIOD} --reason continued")).await;
+            world.until_continued_as_new(id, run, "look").await;
+            world.digestd(&format!("resume --period {PERIOD} --reason continued --yes")).await;
+        }
+        (_, Done::ContinuedAsNew) => {
+            let id = world.key("customer-0002").to_string();
+            let run = until("the unknown one in the list", async || {
+                world.of(who).await.into_iter().find(|(found, _)| *found == id)
+            });
+            let (id, run) = run.await;
+            world.until_continued_as_new(&id, &run, "hold").await;
+        }
     }
     world.sweep().await;
     all_accounted_for(&world).await;
@@ -133,14 +178,16 @@ async fn script(who: Who, done: Done) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of the proof: tests/prove"]
-async fn whatever_is_reset_or_terminated_after_half_sends_nothing_twice() {
+async fn whatever_is_reset_terminated_or_continued_after_half_sends_nothing_twice() {
     let scripts = [
         (Who::Customers, Done::Reset),
         (Who::Customers, Done::Terminated),
+        (Who::Customers, Done::ContinuedAsNew),
         (Who::Pages, Done::Reset),
         (Who::Pages, Done::Terminated),
         (Who::Run, Done::Reset),
         (Who::Run, Done::Terminated),
+        (Who::Run, Done::ContinuedAsNew),
     ];
     for two in scripts.chunks(2) {
         join_all(two.iter().map(|(who, done)| script(*who, *done))).await;

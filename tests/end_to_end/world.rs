@@ -17,6 +17,7 @@ pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly, failed_tasks, payload};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
 pub(crate) use plan::{Customer, Plan, world};
+pub(crate) use process::Worker;
 pub(crate) use proxy::Proxy;
 pub(crate) use within::Bench;
 

@@ -239,10 +239,14 @@ fn large() -> Vec<Config> {
         }),
         parts("two operations", Contract::NONE).with(|c| {
             c.customers = 2;
-            c.executions = 1;
             c.attempts = 1;
             c.until = 3;
             c.faults = Faults { holds: 1, cancels: 1, ..faults(2) };
+        }),
+        parts("two operations that may be replayed", RETURNS_ORIGINAL).with(|c| {
+            c.customers = 2;
+            c.until = 1;
+            c.faults = faults(2);
         }),
     ]
 }

@@ -13,6 +13,16 @@ pub const REQUIRE_ALL: &str = "DIGESTD_TEST_REQUIRE_ALL";
 pub fn absent(part: &str, not_tested: &str, how_to_get_it: &str) {
     let line = format!("not tested: {not_tested}, for want of {part}; to get it: {how_to_get_it}");
     assert!(std::env::var(REQUIRE_ALL).as_deref() != Ok("1"), "{line}");
-    // Past the capture of a test's output: the test passes, and its output is not shown.
+    say(&line);
+}
+
+/// Says in one line that a test did not run because it needs what no machine can install, such as
+/// somebody's account, and how to have it run.
+pub fn skipped(not_tested: &str, how_to_test_it: &str) {
+    say(&format!("not tested: {not_tested}; to test it: {how_to_test_it}"));
+}
+
+/// Past the capture of a test's output: the test passes, and its output is not shown.
+fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").ok();
 }

@@ -14,6 +14,7 @@ mod scripted;
 pub mod smtp;
 pub mod sns;
 pub mod svix;
+pub mod tellers;
 mod watched;
 
 pub use scripted::free_port;

@@ -51,6 +51,11 @@ impl HandOver {
     async fn converse(&self, ready: Box<dyn Ready>) -> Event {
         let attempt = self.begun.number;
         let random = self.input.random;
+        tokio::select! {
+            biased;
+            () = self.lease.over() => {}
+            () = self.parts.pacer.before_writing() => {}
+        }
         if self.lease.is_over() {
             ready.abandon().await;
             let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");

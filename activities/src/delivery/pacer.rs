@@ -1,5 +1,7 @@
-//! The rate: slots reserved in the ledger, in small blocks when several attempts wait.
+//! The rate: slots reserved in the ledger, in small blocks when several attempts wait, and what was
+//! late since held back at the instant of writing.
 
+use super::window::Window;
 use crate::ledger::{Ledger, LedgerError, Slot};
 use jiff::Timestamp;
 use std::collections::VecDeque;
@@ -20,13 +22,15 @@ pub struct Pacer {
     rate: Option<f64>,
     waiting: AtomicU32,
     block: Mutex<VecDeque<(Slot, Instant)>>,
+    window: Option<Mutex<Window>>,
 }
 
 impl Pacer {
     /// A pacer for the account `name` at `rate` messages per second; `None` for no rate.
     #[must_use]
     pub fn new(name: String, rate: Option<f64>) -> Self {
-        Self { name, rate, waiting: AtomicU32::new(0), block: Mutex::default() }
+        let window = rate.map(|rate| Mutex::new(Window::new(rate)));
+        Self { name, rate, waiting: AtomicU32::new(0), block: Mutex::default(), window }
     }
 
     /// Takes the next slot, and the instant at which it may be used. A slot that an earlier call has
@@ -62,6 +66,15 @@ impl Pacer {
         let (now, slots) = ledger.reserve(&self.name, rate, count).await?;
         block.extend(slots.into_iter().map(|slot| (slot, due(slot, now))));
         block.pop_front().ok_or_else(|| LedgerError::Corrupt("no slot was reserved".to_owned()))
+    }
+
+    /// Waits until one message more of this worker keeps to the rate. Called right before it is
+    /// written, when slot and intent are there; dropped, it leaves its place unused.
+    pub(super) async fn before_writing(&self) {
+        if let Some(window) = &self.window {
+            let free = window.lock().await.take(Instant::now());
+            tokio::time::sleep_until(free).await;
+        }
     }
 }
 

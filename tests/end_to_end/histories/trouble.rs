@@ -1,9 +1,9 @@
 //! A worker or a ledger that does not answer.
 
 use super::fault;
-use crate::end_to_end::outage::behind_a_proxy;
+use crate::end_to_end::outage::{behind_a_proxy, outcome_given_up};
 use crate::end_to_end::panics::PanicsFor;
-use crate::end_to_end::world::{counts, of_mail, until, world};
+use crate::end_to_end::world::{counts, of_mail, world};
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use serde_json::json;
 use std::sync::Arc;
@@ -40,12 +40,7 @@ async fn a_late_answer_that_the_ledger_does_not_take() {
     world.until_state(&key, "unknown").await;
     proxy.cut();
     server.release();
-    // Offered four times, then given to the workflow.
-    until("a ledger that takes no outcome", async || {
-        let refusals = worker.said().matches("the ledger did not take an outcome").count();
-        (refusals >= 4).then_some(())
-    })
-    .await;
+    outcome_given_up(&worker).await;
     proxy.heal();
     world.until_state(&key, "cleaned").await;
     world.keep("customer-evidence-signalled", key).await;
@@ -110,10 +105,7 @@ async fn an_answer_that_the_ledger_does_not_take() {
     server.until(|record| record.stored.len() == 1).await.unwrap();
     proxy.cut();
     server.release();
-    until("a ledger that does not take the outcome", async || {
-        worker.said().contains("the ledger did not take an outcome").then_some(())
-    })
-    .await;
+    outcome_given_up(&worker).await;
     proxy.heal();
     let key = world.key("customer-0001");
     world.until_state(&key, "cleaned").await;

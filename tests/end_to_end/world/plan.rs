@@ -146,6 +146,11 @@ impl Plan {
         self
     }
 
+    /// The ids of its customers.
+    pub(crate) fn customer_ids(&self) -> Vec<String> {
+        self.customers.iter().map(|customer| customer.id.clone()).collect()
+    }
+
     /// Customer ids are integers. Call it before [`customers`](Self::customers).
     pub(crate) fn bigint(mut self) -> Self {
         self.bigint = true;
