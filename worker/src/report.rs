@@ -110,6 +110,15 @@ pub fn operation(shown: &Shown, now: Timestamp) -> String {
             "\nits run is held: {because}; nothing is sent until it is resumed"
         ));
     }
+    if shown.undelivered {
+        text.push_str("\naccepted, and then given up by the provider");
+    }
+    if let Some(reason) = shown.suppressed {
+        text.push_str(&format!(
+            "\nthe customer gets nothing any more ({}): `digestd suppressions`",
+            reason.name()
+        ));
+    }
     let waits = shown.operation.waits_for(now);
     if !waits.is_empty() {
         text.push_str(&format!("\nwaits for {waits}"));

@@ -83,20 +83,19 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
-        if let Err(cannot) = loaded.operation.may_begin(intent, &loaded.moment) {
-            return Ok(BeginAnswer::Cannot(cannot));
-        }
-        if let Some(reason) = loaded.suppressed {
-            // Told since consent was asked: no attempt begins once that is committed.
-            let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
-            apply(&mut tx, &mut loaded, &Event::Unwanted, rules, actor, None).await?;
-            tx.commit().await?;
-            return Ok(BeginAnswer::Cannot(CannotBegin::Unwanted));
-        }
         let from = loaded.operation.state;
         let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
             Ok(number) => number,
-            Err(cannot) => return Ok(BeginAnswer::Cannot(cannot)),
+            Err(cannot) => {
+                let is_new = cannot == CannotBegin::Unwanted && !loaded.operation.unwanted;
+                if let Some(reason) = loaded.suppressed.filter(|_| is_new) {
+                    // Told since consent was asked; recorded as if it had been by then.
+                    let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
+                    apply(&mut tx, &mut loaded, &Event::Unwanted, rules, actor, None).await?;
+                    tx.commit().await?;
+                }
+                return Ok(BeginAnswer::Cannot(cannot));
+            }
         };
         let lease_ends = loaded.moment.now + intent.lease;
         insert_intent(&mut tx, &loaded, intent, token, number).await?;

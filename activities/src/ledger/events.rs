@@ -137,7 +137,7 @@ impl Ledger {
         let rows = tx
             .rows(
                 "select provider, event_id, at, key, finding, suppresses from @provider_events \
-                 where told_at is null and at >= $1 and (at, event_id) > ($1, $2) \
+                 where told_at is null and (at, event_id) > ($1, $2) \
                  order by at, event_id limit $3",
                 values![*at, id.as_str(), limit],
             )

@@ -159,6 +159,7 @@ pub(super) async fn load(
     let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
     let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
     let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
+    let moment = Moment { suppressed: suppressed.is_some(), ..moment };
     Ok(Loaded { key: text, operation, run, moment, suppressed })
 }
 

@@ -148,6 +148,7 @@ impl Ledger {
         let operation: Operation = serde_json::from_str(&row.text(0)?)?;
         let (provider, attempts) = attempts(&mut tx, &text).await?;
         let run = run_in(&mut tx, key.campaign(), key.period(), "").await?;
+        let suppressed = suppressions::of(&mut tx, key.campaign(), &key.customer_id()).await?;
         let sql = format!("select {TRANSITION} from @decisions where key = $1 order by id");
         let timeline = tx.rows(&sql, values![text.as_str()]).await?;
         Ok(Shown {
@@ -156,6 +157,8 @@ impl Ledger {
             class: operation.class,
             provider,
             message_id: operation.accepted.as_ref().and_then(|a| a.message_id.clone()),
+            undelivered: operation.undelivered,
+            suppressed: suppressed.map(|line| line.reason),
             attempts,
             timeline: timeline.iter().map(transition).collect::<Result<_, _>>()?,
             ui_url: None,

@@ -172,7 +172,8 @@ pub(super) fn reason(name: &str) -> Result<SuppressionReason, LedgerError> {
         .ok_or_else(|| LedgerError::corrupt(format!("the suppression reason {name:?}")))
 }
 
-async fn of(
+/// Why `customer` of `campaign` is on the list, if they are.
+pub(super) async fn of(
     tx: &mut Tx,
     campaign: &str,
     customer: &str,

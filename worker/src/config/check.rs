@@ -55,8 +55,8 @@ pub(super) fn together(config: &Config, reader: &Reader<'_>) {
     let needs_topics = config.webhooks.listen.is_some() && provider.kind == ProviderKind::Ses;
     if needs_topics && config.webhooks.topics.is_empty() {
         reader.refuse(
-            "webhooks.topics",
-            "this is missing: Amazon SES tells through topics of SNS, and anybody can have one, so name yours by its ARN",
+            "webhooks.listen",
+            "ses tells through topics of SNS, and anybody can have one; name yours by its ARN in webhooks.topics",
         );
     }
     if provider.kind != ProviderKind::Ses && !config.webhooks.topics.is_empty() {

@@ -14,3 +14,8 @@ create index suppressions_key on suppressions (campaign, key);
 alter table provider_events add column suppresses text; -- the reason, if it suppresses
 alter table provider_events add column fault text;      -- why it could not be told, ever
 create index provider_events_fault on provider_events (at) where fault is not null;
+
+-- Events are told in this order.
+drop index provider_events_untold;
+create index provider_events_untold on provider_events (at, event_id)
+    where told_at is null;

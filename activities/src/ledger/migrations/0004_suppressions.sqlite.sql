@@ -15,3 +15,8 @@ alter table digestd_provider_events add column suppresses text; -- the reason, i
 alter table digestd_provider_events add column fault text;      -- why it could not be told, ever
 create index digestd_provider_events_fault on digestd_provider_events (at)
     where fault is not null;
+
+-- Events are told in this order.
+drop index digestd_provider_events_untold;
+create index digestd_provider_events_untold on digestd_provider_events (at, event_id)
+    where told_at is null;

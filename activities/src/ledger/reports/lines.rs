@@ -1,5 +1,6 @@
 //! The shapes of the reports: what is printed, and the JSON of it.
 
+use crate::webhook::SuppressionReason;
 use digest_workflows::operation::{FailureClass, Operation, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -139,6 +140,10 @@ pub struct Shown {
     pub provider: Option<String>,
     /// The provider's id of the message.
     pub message_id: Option<String>,
+    /// Whether the provider gave up delivering what it had accepted.
+    pub undelivered: bool,
+    /// Why the customer is not written to any more, if a provider has told so.
+    pub suppressed: Option<SuppressionReason>,
     /// Every attempt, in order.
     pub attempts: Vec<AttemptLine>,
     /// Every decision, in order.
