@@ -8,5 +8,7 @@ mod bench;
 mod moto;
 #[path = "providers/real.rs"]
 mod real;
+#[path = "providers/senders.rs"]
+mod senders;
 #[path = "providers/suite.rs"]
 mod suite;
