@@ -15,6 +15,7 @@ mod end_to_end {
     mod acceptance;
     mod ambiguous;
     mod audit;
+    mod batches;
     mod concurrency;
     mod crash_points;
     mod doubt;

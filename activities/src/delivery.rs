@@ -5,11 +5,13 @@
 //! promise: nothing is handed over before its intent is recorded, and an intent is recorded only
 //! while every condition holds.
 
+mod batch;
 mod handover;
 mod lease;
 mod pacer;
 mod window;
 
+pub use batch::Gatherer;
 pub use pacer::Pacer;
 
 use crate::crash;
@@ -19,7 +21,9 @@ use crate::message::{FrozenMessage, RenderInput, Rendered};
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
 use digest_workflows::activities::{DeliverInput, OperationInput, Pause, Progress};
-use digest_workflows::operation::{CannotBegin, Event, Failure, FailureClass, Intent, State, Step};
+use digest_workflows::operation::{
+    CannotBegin, Event, Failure, FailureClass, Intent, OperationKey, Shares, State, Step,
+};
 use handover::{HandOver, record_outcome};
 use jiff::Timestamp;
 use lease::Lease;
@@ -56,7 +60,12 @@ pub async fn deliver(
     input: DeliverInput,
 ) -> Result<Progress, GateError> {
     let delivery = Delivery { parts, client, input: &input };
-    match delivery.run().await {
+    answered(delivery.run().await)
+}
+
+/// What a delivery comes to, early or not.
+fn answered(result: Result<Progress, Early>) -> Result<Progress, GateError> {
+    match result {
         Ok(progress) => Ok(progress),
         Err(Early::Answer(progress)) => Ok(*progress),
         Err(Early::Lost(error)) => Err(error),
@@ -77,8 +86,14 @@ impl Delivery<'_> {
 
     async fn run(&self) -> Result<Progress, Early> {
         let answer = self.read().await?;
+        if let Shares::Only(batch) = answer.operation.shares() {
+            return self.repeat(&answer, batch).await;
+        }
         let message = self.message(&answer).await?;
         self.ask_consent(&answer).await?;
+        if let Some(item) = self.item(&answer, &message).await? {
+            return self.join(answer, &message, item).await;
+        }
         let slot = self.slot(&answer).await?;
         let Ok(place) = self.parts.listening.clone().try_acquire_owned() else {
             return Err(early(&answer, Pause::Listening));
@@ -183,7 +198,7 @@ impl Delivery<'_> {
             let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
             return Err(self.record_by(&Event::Unwanted, actor, None).await?);
         }
-        match self.still_wanted(answer).await? {
+        match self.wants(answer, &self.of().key).await? {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.record(&Event::Unwanted, "consent", None).await?),
             Err(failure) => Err(self.close(failure, answer.moment.now).await?),
@@ -207,13 +222,17 @@ impl Delivery<'_> {
 
     /// Whether the customer still wants it. No answer means no send: a database that does not answer
     /// is waited for, a query that it refuses is a matter of configuration.
-    async fn still_wanted(&self, answer: &Answer) -> Result<Result<bool, Failure>, Early> {
+    async fn wants(
+        &self,
+        answer: &Answer,
+        key: &OperationKey,
+    ) -> Result<Result<bool, Failure>, Early> {
         let parameters = self.parts.parameters(&answer.run)?;
-        match self.parts.source.still_wanted(&parameters, &self.of().key).await {
+        match self.parts.source.still_wanted(&parameters, key).await {
             Ok(wanted) => Ok(Ok(wanted)),
             Err(error) if error.is_temporary() => Err(error.into()),
             Err(error) => {
-                tracing::error!(key = %self.of().key, %error, "consent cannot be asked");
+                tracing::error!(%key, %error, "consent cannot be asked");
                 Ok(Err(Failure::new(FailureClass::Configuration, "still_wanted refused")))
             }
         }
@@ -263,6 +282,7 @@ impl Delivery<'_> {
             content_hash: message.content_hash.clone(),
             lease: of.rules.timeouts.lease,
             settle: of.rules.timeouts.settle,
+            batch: None,
         };
         let token = Token::draw();
         let begun = self.parts.ledger.begin(&of.key, &intent, &token, slot, &of.rules).await;

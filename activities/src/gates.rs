@@ -7,7 +7,7 @@
 )]
 
 use crate::calendar::Calendar;
-use crate::delivery::Pacer;
+use crate::delivery::{Gatherer, Pacer};
 use crate::ledger::{Ledger, LedgerError};
 use crate::message::Templates;
 use crate::provider::Provider;
@@ -50,6 +50,8 @@ pub struct Parts {
     pub pacer: Pacer,
     /// Places to hand over and to listen for a late answer.
     pub listening: Arc<Semaphore>,
+    /// Brings messages together that may share a request, where batching is on.
+    pub gatherer: Option<Gatherer>,
     /// Whether the worker is shutting down: no attempt begins any more.
     pub draining: watch::Receiver<bool>,
 }
@@ -75,6 +77,9 @@ pub enum GateError {
     /// The ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    /// The ledger, when it was asked for a whole batch.
+    #[error(transparent)]
+    Batch(Arc<LedgerError>),
     /// The source.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -104,7 +109,7 @@ impl GateError {
     fn type_name(&self) -> &'static str {
         match self {
             Self::Ledger(LedgerError::Foreign { .. }) => "ForeignLedger",
-            Self::Ledger(_) => "Ledger",
+            Self::Ledger(_) | Self::Batch(_) => "Ledger",
             Self::Source(_) => "Source",
             Self::OtherCampaign { .. } => "OtherCampaign",
             Self::Calendar(_) | Self::NoWindow => "Calendar",

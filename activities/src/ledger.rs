@@ -8,6 +8,7 @@
 
 mod attempts;
 mod audit;
+mod batches;
 mod content;
 mod database;
 mod events;
@@ -27,6 +28,7 @@ mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
+pub use batches::{BatchAnswer, Claim, Member, Proposal, Repeated, StoredBatch};
 pub use content::FrozenData;
 pub use events::{Place, Told, Untold};
 pub use forget::Forgotten;

@@ -6,6 +6,7 @@
 
 pub mod alias;
 pub mod api;
+pub mod batch;
 #[cfg(test)]
 mod examples;
 pub mod exchange;
@@ -22,6 +23,7 @@ pub(crate) mod tls;
 pub use tls::TlsError;
 
 use crate::message::FrozenMessage;
+use batch::Batches;
 use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -90,6 +92,12 @@ pub trait Provider: Send + Sync {
         key: &'a OperationKey,
         message: &'a FrozenMessage,
     ) -> BoxFuture<'a, Result<Box<dyn Ready>, Failure>>;
+
+    /// What it can do with several messages in one request; `None` where its contract has no
+    /// batches.
+    fn batches(&self) -> Option<&dyn Batches> {
+        None
+    }
 
     /// Asks the provider what became of `key`, first handed over at `since`. Only called where the
     /// contract offers a look-up; what does not offer one has nothing to say.

@@ -6,6 +6,8 @@
 mod attempts;
 #[path = "ledger/audit.rs"]
 mod audit;
+#[path = "ledger/batches.rs"]
+mod batches;
 #[path = "ledger/bench.rs"]
 mod bench;
 #[path = "ledger/content.rs"]

@@ -591,7 +591,7 @@ fn contracts() -> impl Strategy<Value = Contract> {
         Just(Replay::RejectsDuplicate { window, margin }),
     ];
     let lookup = Just(Lookup::ByKey { miss_counts: true });
-    (replay, lookup).prop_map(|(replay, lookup)| Contract { replay, lookup, events: false })
+    (replay, lookup).prop_map(|(replay, lookup)| Contract { replay, lookup, ..Contract::NONE })
 }
 
 proptest! {

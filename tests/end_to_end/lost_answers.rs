@@ -1,8 +1,7 @@
 //! Every provider takes a message and its answer is lost, on both ledgers: what its contract can
 //! settle ends as sent without a human, anything else is shown as unknown, and nobody gets two.
 
-use crate::end_to_end::webhooks::through;
-use crate::end_to_end::world::{counts, world};
+use crate::end_to_end::world::{counts, through, world};
 use digest_tests::api_server::{
     Act, Dialect, End, Mailgun, Phase, Postmark, Resend, Sendgrid, Ses,
 };

@@ -4,42 +4,14 @@ mod load;
 mod ses;
 mod suppression;
 
-use crate::end_to_end::world::{Plan, Taken, World, counts, world};
-use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Resend};
+use crate::end_to_end::world::{API_KEY, counts, through, world};
+use digest_tests::api_server::{Act, End, Phase, Resend};
 use digest_tests::{free_port, svix};
 use jiff::Timestamp;
 use reqwest::StatusCode;
-use std::collections::HashMap;
-use std::sync::Arc;
 
 const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SECRETS: [(&str, &str); 2] =
-    [("DIGESTD_PROVIDER_API_KEY", "re_secret"), ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
-
-/// A campaign that is sent through an API which follows `script`.
-pub(super) async fn through(
-    plan: Plan,
-    dialect: impl Dialect,
-    script: Vec<Act>,
-) -> Option<(World, Arc<ApiServer>)> {
-    let dialect = Arc::new(dialect);
-    let api: Arc<dyn Dialect> = dialect.clone();
-    let server = Arc::new(ApiServer::start(api, None, script).await.unwrap());
-    let plan = plan.with("provider.kind", dialect.kind()).with("provider.url", server.url());
-    let customers = plan.customer_ids();
-    let mut world = plan.start().await?;
-    let record = Arc::clone(&server);
-    let keys = customers.into_iter().map(|customer| world.key(&customer));
-    let names: HashMap<String, String> =
-        keys.map(|key| (dialect.expected(&key), key.to_string())).collect();
-    world.received_by(move || {
-        let taken = record.record().taken.into_iter();
-        // A provider may know a key by its alias.
-        let name = |carried: String| names.get(&carried).cloned().unwrap_or(carried);
-        taken.map(|taken| Taken { key: name(taken.key), at: None, body: None }).collect()
-    });
-    Some((world, server))
-}
+const SECRETS: [(&str, &str); 2] = [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_replayed_under_the_same_key_and_nobody_gets_two() {

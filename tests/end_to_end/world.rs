@@ -2,6 +2,7 @@
 //! processes, and the record of what the provider took. All worlds share one Temporal server, where
 //! each has a campaign and a task queue of its own.
 
+mod api;
 mod database;
 mod engine;
 mod evidence;
@@ -13,6 +14,7 @@ mod proxy;
 mod shop;
 mod within;
 
+pub(crate) use api::{API_KEY, through};
 pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly, failed_tasks, payload};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};

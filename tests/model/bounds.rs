@@ -36,6 +36,8 @@ pub(super) struct Config {
     /// The last minute.
     pub(super) until: i64,
     pub(super) rules: Rules,
+    /// Whether messages go in batches.
+    pub(super) batched: bool,
     /// A fault that is planted around the machine, so that the check must fail.
     pub(super) planted: Option<Planted>,
     /// Whether an operator may leave out which attempt a verdict is about.
@@ -63,6 +65,8 @@ pub(super) enum Planted {
     RefusalForAll,
     /// The provider's key names the attempt.
     KeyPerAttempt,
+    /// A member in doubt may go again in any batch, or alone.
+    AnyBatch,
     /// The provider forgets the key sooner than its contract says.
     Forgets,
     /// The cleanup does not ask whether the message was sent.
@@ -90,6 +94,7 @@ impl Config {
             useful_until: 30,
             until: 40,
             rules: rules(),
+            batched: false,
             planted: None,
             unnamed: false,
             verdicts_may_be_overtaken: true,

@@ -425,6 +425,7 @@ impl Check {
             let same_key = self.config.planted != Some(Planted::KeyPerAttempt);
             matches!(earlier.fate, Fate::Accepted | Fate::Withdrawn)
                 && earlier.account == one.account
+                && earlier.batch == one.batch
                 && same_key
                 && now < earlier.remembered_until
         })

@@ -6,9 +6,10 @@ use super::check::{Action, Check, Commit};
 use super::cover::Seen;
 use super::record::{accepted, finding, provider, refused, serves};
 use super::rules::{Rule, is_legal, mark_untruths};
-use super::world::{Fate, Phase, Said, Try, Word, Work, World, at, hash_of};
+use super::world::{Customer, Fate, Phase, Said, Try, Word, Work, World, at, hash_of};
 use digest_workflows::operation::{
-    CannotBegin, Event, Failure, FailureClass, Intent, Note, Outcome, State, Step, Verdict,
+    BatchRef, CannotBegin, Event, Failure, FailureClass, Intent, Note, Outcome, State, Step,
+    Verdict,
 };
 use jiff::SignedDuration;
 
@@ -131,9 +132,27 @@ impl Check {
             if customer.works.iter().any(ready) {
                 self.cover.see(Seen::TwoReady);
             }
-            Phase::Ready { generation, ordinal, account: world.account, bytes: customer.bytes }
+            let (account, bytes) = (world.account, customer.bytes);
+            Phase::Ready {
+                generation,
+                ordinal,
+                account,
+                bytes,
+                batch: self.batch(customer, worker),
+            }
         };
         self.start(world, on, worker, phase)
+    }
+
+    /// The batch that an attempt would go in: one of its own, or again that of the doubts. The second
+    /// of two executions at once knows nothing of batches, and would go alone.
+    fn batch(&self, customer: &Customer, worker: u8) -> u8 {
+        match customer.machine.doubts.first() {
+            _ if !self.config.batched => 0,
+            None => u8::try_from(customer.machine.attempts).unwrap_or(u8::MAX) + 1,
+            Some(_) if worker > 0 => 0,
+            Some(doubt) => customer.try_of(doubt.number).batch,
+        }
     }
 
     fn start(&self, world: &mut World, on: usize, worker: u8, phase: Phase) -> Option<()> {
@@ -220,7 +239,7 @@ impl Check {
 
     fn begin(&self, world: &mut World, on: usize, work: usize, commit: Commit) {
         let Work { worker, phase } = world.customers[on].works.remove(work);
-        let Phase::Ready { generation, ordinal, account, bytes } = phase else { return };
+        let Phase::Ready { generation, ordinal, account, bytes, batch } = phase else { return };
         if commit == Commit::NotApplied {
             self.cover.see(Seen::CommitNotApplied);
             return;
@@ -233,7 +252,12 @@ impl Check {
                 .push(Work { worker, phase: Phase::Recording(Word::Unwanted) });
             return;
         }
-        let intent = self.intent(generation, ordinal, account, bytes);
+        let mut intent = self.intent(generation, ordinal, account, bytes);
+        intent.batch = batch_ref(batch);
+        if self.config.planted == Some(Planted::AnyBatch) {
+            let doubt = customer.machine.doubts.first();
+            intent.batch = doubt.map_or(intent.batch, |doubt| doubt.batch.clone());
+        }
         let truth = world.moment(self.config.useful_until);
         let mut moment = truth;
         if self.config.planted == Some(Planted::HoldReadBefore) {
@@ -271,6 +295,7 @@ impl Check {
             settles_at: now + LEASE + SETTLE,
             account,
             bytes,
+            batch,
             handed_over: false,
             remembered_until: 0,
             fate: Fate::Kept,
@@ -296,6 +321,7 @@ impl Check {
             content_hash: bytes.to_string(),
             lease: mins(SignedDuration::from_mins(LEASE)),
             settle: mins(SignedDuration::from_mins(SETTLE)),
+            batch: None,
         }
     }
 
@@ -556,7 +582,8 @@ fn send_and_die(world: &mut World, on: usize, work: usize) {
     let now = world.now;
     world.left.crashes -= 1;
     let customer = &mut world.customers[on];
-    let Phase::Ready { generation, ordinal, account, bytes } = customer.works.remove(work).phase
+    let Phase::Ready { generation, ordinal, account, bytes, batch } =
+        customer.works.remove(work).phase
     else {
         return;
     };
@@ -570,6 +597,7 @@ fn send_and_die(world: &mut World, on: usize, work: usize) {
         settles_at: now + LEASE + SETTLE,
         account,
         bytes,
+        batch,
         handed_over: true,
         remembered_until: 0,
         fate: Fate::Pending,
@@ -577,6 +605,12 @@ fn send_and_die(world: &mut World, on: usize, work: usize) {
         settled_not_sent: false,
     });
     world.breaks(Rule::IntentFirst);
+}
+
+/// What the machine is told of a batch; 0 is none.
+fn batch_ref(batch: u8) -> Option<BatchRef> {
+    let id = batch.to_string();
+    (batch > 0).then(|| BatchRef { request_hash: id.clone(), id })
 }
 
 /// The attempt of an execution that has begun.

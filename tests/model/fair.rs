@@ -166,6 +166,7 @@ impl Drive<'_> {
                 .map_or_else(|| "0".to_owned(), |doubt| doubt.content_hash.clone()),
             lease: SignedDuration::from_mins(LEASE),
             settle: SignedDuration::from_mins(SETTLE),
+            batch: self.operation.doubts.first().and_then(|doubt| doubt.batch.clone()),
         };
         let attempt = self
             .operation

@@ -100,6 +100,11 @@ fn small() -> Vec<Config> {
             c.until = 10;
             c.faults = Faults { throttles: 1, ..faults(0) };
         }),
+        parts("in batches", RETURNS_ORIGINAL).with(|c| {
+            c.batched = true;
+            c.until = 5;
+            c.faults = Faults { throttles: 1, ..faults(0) };
+        }),
         parts("rejects the duplicate", REJECTS_DUPLICATE).with(|c| {
             c.until = 6;
             c.faults = Faults { verdicts: 1, ..faults(0) };
@@ -215,6 +220,11 @@ fn large() -> Vec<Config> {
             c.until = 4;
             c.faults = Faults { withdrawals: 1, replays: 1, ..faults(1) };
         }),
+        parts("in batches", RETURNS_ORIGINAL).with(|c| {
+            c.batched = true;
+            c.until = 6;
+            c.faults = Faults { throttles: 1, verdicts: 1, ..faults(1) };
+        }),
         parts("every promise", EVERYTHING).with(|c| {
             c.until = 5;
             c.faults = faults(1);
@@ -276,6 +286,7 @@ fn controls() -> Vec<(Planted, Rule, Config)> {
             }),
         ),
         (Planted::KeyPerAttempt, Rule::AcceptedOnce, original()),
+        (Planted::AnyBatch, Rule::AcceptedOnce, original().with(|c| c.batched = true)),
         (Planted::Forgets, Rule::AcceptedOnce, original()),
         (Planted::CleanupUnbound, Rule::CleanupAfterSent, none()),
         (Planted::ReplayUnbound, Rule::AcceptedOnce, dead()),

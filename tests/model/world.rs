@@ -84,6 +84,8 @@ pub(super) struct Try {
     pub(super) settles_at: i64,
     pub(super) account: u8,
     pub(super) bytes: u8,
+    /// The batch that it goes in, which is its key at the provider; 0 for none.
+    pub(super) batch: u8,
     pub(super) handed_over: bool,
     /// Until when the provider remembers its key, should it accept it.
     pub(super) remembered_until: i64,
@@ -122,7 +124,7 @@ pub(super) struct Work {
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     /// It has read the ledger, connected, and may begin.
-    Ready { generation: u32, ordinal: u32, account: u8, bytes: u8 },
+    Ready { generation: u32, ordinal: u32, account: u8, bytes: u8, batch: u8 },
     /// Its intent is committed under its token.
     Begun(u32),
     /// It has handed over and listens.
@@ -289,6 +291,7 @@ impl Customer {
             let open = !one.settled_not_sent || matches!(one.fate, Fate::Kept | Fate::Pending);
             let instants = [one.lease_ends, one.settles_at, one.remembered_until];
             (one.number, one.fate, one.settled_not_sent, one.account).hash(&mut hasher);
+            one.batch.hash(&mut hasher);
             (one.denied && open, instants.map(|at| at.max(now))).hash(&mut hasher);
         }
         hasher.finish()

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -148,6 +149,10 @@ pub struct Record {
     pub requests: Vec<Request>,
     /// Every message that was taken: these are sent.
     pub taken: Vec<Taken>,
+    /// Every batch that was taken, with its answer.
+    pub batches: Vec<(Request, Response)>,
+    /// How many requests were too many for the second.
+    pub throttled: usize,
     /// How many connections were made.
     pub connections: usize,
     /// How many connections the client has reset, or ended while it was waited for.
@@ -168,6 +173,21 @@ struct Shared {
     authority: Option<Arc<Authority>>,
     script: Mutex<VecDeque<Act>>,
     record: watch::Sender<Record>,
+    /// How many requests a second it takes, when this second began, and how many have come in it.
+    limit: Mutex<Option<(usize, Instant, usize)>>,
+}
+
+impl Shared {
+    /// Whether one more request is too many for this second.
+    fn is_throttled(&self) -> bool {
+        let mut limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((most, since, count)) = limit.as_mut() else { return false };
+        if since.elapsed() >= Duration::from_secs(1) {
+            (*since, *count) = (Instant::now(), 0);
+        }
+        *count += 1;
+        *count > *most
+    }
 }
 
 impl ApiServer {
@@ -185,7 +205,8 @@ impl ApiServer {
         let address = listener.local_addr().context("read the port")?;
         let script = Mutex::new(script.into_iter().collect());
         let record = watch::Sender::default();
-        let shared = Arc::new(Shared { dialect, authority, script, record });
+        let limit = Mutex::default();
+        let shared = Arc::new(Shared { dialect, authority, script, record, limit });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&shared)));
         Ok(Self { address, shared, accepting })
     }
@@ -197,6 +218,12 @@ impl ApiServer {
             Some(_) => format!("https://localhost:{}", self.address.port()),
             None => format!("http://{}", self.address),
         }
+    }
+
+    /// From now on it takes so many requests a second, and answers more with 429 and a wish to wait.
+    pub fn limit(&self, most: usize) {
+        let mut limit = self.shared.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        *limit = Some((most, Instant::now(), 0));
     }
 
     /// The further connections follow these, one each, after those that are still to come.

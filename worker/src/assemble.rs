@@ -3,7 +3,7 @@
 use crate::config::{Config, ProviderKind, Secrets, WhenEmpty};
 use crate::engine::connection::{Address, Target, connect};
 use anyhow::{Context, bail};
-use digest_activities::delivery::Pacer;
+use digest_activities::delivery::{Gatherer, Pacer};
 use digest_activities::gates::{Campaign, Parts};
 use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
@@ -313,6 +313,7 @@ pub async fn parts(
             Some(config.provider.rate_per_second),
         ),
         listening: Arc::new(Semaphore::new(listening)),
+        gatherer: config.provider.batch.map(|most| Gatherer::new(most as usize)),
         draining,
     })
 }

@@ -133,18 +133,26 @@ pub fn operation(shown: &Shown, now: Timestamp) -> String {
         }
     }
     if !shown.attempts.is_empty() {
-        let mut table =
-            Table::new(&["attempt", "generation", "handed over", "lease ends", "outcome"]);
+        let mut heads = vec!["attempt", "generation", "handed over", "lease ends", "outcome"];
+        let batched = shown.attempts.iter().any(|attempt| attempt.batch.is_some());
+        if batched {
+            heads.push("batch");
+        }
+        let mut table = Table::new(&heads);
         for attempt in &shown.attempts {
             let time = |at: Option<Timestamp>| at.map_or_else(|| "-".to_owned(), clock);
             let doubt = if shown.state == State::Unknown { "in doubt" } else { "-" };
-            table.row([
+            let mut row = vec![
                 attempt.number.to_string(),
                 format!("{}.{}", attempt.generation, attempt.ordinal),
                 time(attempt.handed_over_at),
                 time(attempt.lease_ends),
                 attempt.outcome.clone().unwrap_or_else(|| doubt.to_owned()),
-            ]);
+            ];
+            if batched {
+                row.push(attempt.batch.clone().unwrap_or_else(|| "-".to_owned()));
+            }
+            table.row(row);
         }
         text.push_str(&format!("\n\n{table}"));
     }

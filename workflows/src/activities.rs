@@ -111,6 +111,8 @@ pub enum Pause {
     Listening,
     /// The worker is shutting down.
     Draining,
+    /// Another operation of its batch sends the batch again, at most until then.
+    Batched(Timestamp),
 }
 
 /// What a run is started with.

@@ -175,10 +175,11 @@ impl Case {
             generation: self.op.generation,
             ordinal: self.op.ordinal + 1,
             provider: ProviderRef { kind: "test".into(), account: "a".into() },
-            contract: Contract { replay, lookup, events: false },
+            contract: Contract { replay, lookup, ..Contract::NONE },
             content_hash: "hash".into(),
             lease: span(self.terms.lease),
             settle: span(self.terms.settle),
+            batch: None,
         }
     }
 

@@ -10,14 +10,14 @@ use crate::ledger::{Actor, Begun, Recorded};
 use crate::provider::{Ready, Reply};
 use digest_workflows::activities::{Evidence, OperationInput};
 use digest_workflows::customer::CustomerDigest;
-use digest_workflows::operation::{Event, Failure, FailureClass, Outcome};
+use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Outcome};
 use std::sync::Arc;
 use std::time::Duration;
 use temporalio_client::{Client, WorkflowSignalOptions};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// How often, and how far apart, an outcome is offered to a ledger that does not take it.
-const RECORD_WAITS: [Duration; 4] =
+pub(super) const RECORD_WAITS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
 
 /// What a hand-over needs.
@@ -51,11 +51,7 @@ impl HandOver {
     async fn converse(&self, ready: Box<dyn Ready>) -> Event {
         let attempt = self.begun.number;
         let random = self.input.random;
-        tokio::select! {
-            biased;
-            () = self.lease.over() => {}
-            () = self.parts.pacer.before_writing() => {}
-        }
+        self.lease.or_over(self.parts.pacer.before_writing()).await;
         if self.lease.is_over() {
             ready.abandon().await;
             let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");
@@ -96,12 +92,16 @@ impl HandOver {
             Some(_) => serde_json::Value::Null,
             None => serde_json::to_value(&evidence).unwrap_or_default(),
         };
-        let workflow = self.client.get_workflow_handle::<CustomerDigest>(key.clone());
-        let options = WorkflowSignalOptions::default();
-        if let Err(error) = workflow.signal(CustomerDigest::evidence, payload.into(), options).await
-        {
-            tracing::warn!(key, %error, "the workflow was not told; the sweep hands it over");
-        }
+        tell(&self.client, &self.input.key, payload).await;
+    }
+}
+
+/// Tells the workflow of `key` what the ledger does not hold, or with null that it has news.
+pub(super) async fn tell(client: &Client, key: &OperationKey, payload: serde_json::Value) {
+    let workflow = client.get_workflow_handle::<CustomerDigest>(key.to_string());
+    let options = WorkflowSignalOptions::default();
+    if let Err(error) = workflow.signal(CustomerDigest::evidence, payload.into(), options).await {
+        tracing::warn!(%key, %error, "the workflow was not told; the sweep hands it over");
     }
 }
 

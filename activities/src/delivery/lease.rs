@@ -26,6 +26,15 @@ impl Lease {
         boot_time() >= self.ends
     }
 
+    /// Waits for `something`, at most until it is over.
+    pub(super) async fn or_over(self, something: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = self.over() => {}
+            () = something => {}
+        }
+    }
+
     /// Waits until it is over.
     pub(super) async fn over(self) {
         loop {

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 
 /// How often, and how far apart, a commit whose answer was lost is read back.
-const READ_BACK: [Duration; 3] =
+pub(super) const READ_BACK: [Duration; 3] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(2)];
 
 /// Who may hand over an attempt: drawn inside each execution, and never leaves it.
@@ -31,7 +31,7 @@ impl Token {
     }
 
     /// What may leave the execution: it shows that somebody has the token, and not the token.
-    fn proof(&self) -> String {
+    pub(super) fn proof(&self) -> String {
         HEXLOWER.encode(&Sha256::digest(&self.0))
     }
 }
@@ -83,9 +83,8 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
-        let from = loaded.operation.state;
-        let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
-            Ok(number) => number,
+        let begun = match begin_in(&mut tx, &mut loaded, intent, token, rules).await? {
+            Ok(begun) => begun,
             Err(cannot) => {
                 let is_new = cannot == CannotBegin::Unwanted && !loaded.operation.unwanted;
                 if let Some(reason) = loaded.suppressed.filter(|_| is_new) {
@@ -97,14 +96,6 @@ impl Ledger {
                 return Ok(BeginAnswer::Cannot(cannot));
             }
         };
-        let lease_ends = loaded.moment.now + intent.lease;
-        insert_intent(&mut tx, &loaded, intent, token, number).await?;
-        save(&mut tx, &loaded, rules).await?;
-        let to = loaded.operation.state;
-        let change = Change { from, to, settled: Vec::new(), note: None };
-        audit(&mut tx, &loaded, "begun", &change, Actor::part("delivery")).await?;
-        let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
-        let begun = Begun { number, begun_at, lease_ends, operation, proof: token.proof() };
         crash::point("intent-uncommitted");
         match tx.commit().await {
             Ok(()) => Ok(BeginAnswer::Begun(Box::new(begun))),
@@ -128,16 +119,7 @@ impl Ledger {
     ) -> Result<Recorded, LedgerError> {
         let mut tx = self.db.begin().await?;
         let mut loaded = load(&mut tx, key, Lock::Operation).await?;
-        let event = &evidence.event;
-        let change = if is_proven(&mut tx, &loaded, evidence).await? {
-            apply(&mut tx, &mut loaded, event, rules, actor, None).await?
-        } else {
-            let state = loaded.operation.state;
-            let note = Some(Note::Unproven);
-            let change = Change { from: state, to: state, settled: Vec::new(), note };
-            audit(&mut tx, &loaded, event.name(), &change, actor).await?;
-            change
-        };
+        let change = record_in(&mut tx, &mut loaded, evidence, rules, actor).await?;
         crash::point("outcome-uncommitted");
         tx.commit().await?;
         Ok(Recorded { answer: loaded.into_answer(), change })
@@ -177,6 +159,46 @@ impl Ledger {
     }
 }
 
+/// Begins an attempt inside `tx`: whatever keeps it from beginning, nothing is written.
+pub(super) async fn begin_in(
+    tx: &mut Tx,
+    loaded: &mut Loaded,
+    intent: &Intent,
+    token: &Token,
+    rules: &Rules,
+) -> Result<Result<Begun, CannotBegin>, LedgerError> {
+    let from = loaded.operation.state;
+    let number = match loaded.operation.begin(intent.clone(), &loaded.moment) {
+        Ok(number) => number,
+        Err(cannot) => return Ok(Err(cannot)),
+    };
+    let lease_ends = loaded.moment.now + intent.lease;
+    insert_intent(tx, loaded, intent, token, number).await?;
+    save(tx, loaded, rules).await?;
+    let change = Change { from, to: loaded.operation.state, settled: Vec::new(), note: None };
+    audit(tx, loaded, "begun", &change, Actor::part("delivery")).await?;
+    let (begun_at, operation) = (loaded.moment.now, loaded.operation.clone());
+    Ok(Ok(Begun { number, begun_at, lease_ends, operation, proof: token.proof() }))
+}
+
+/// Records evidence inside `tx`, if it is proven.
+pub(super) async fn record_in(
+    tx: &mut Tx,
+    loaded: &mut Loaded,
+    evidence: &Evidence,
+    rules: &Rules,
+    actor: Actor<'_>,
+) -> Result<Change, LedgerError> {
+    let event = &evidence.event;
+    if is_proven(tx, loaded, evidence).await? {
+        return apply(tx, loaded, event, rules, actor, None).await;
+    }
+    let state = loaded.operation.state;
+    let change = Change { from: state, to: state, settled: Vec::new(), note: Some(Note::Unproven) };
+    audit(tx, loaded, event.name(), &change, actor).await?;
+    Ok(change)
+}
+
 /// Whether evidence comes from the execution that made the attempt it speaks of.
 async fn is_proven(tx: &mut Tx, loaded: &Loaded, evidence: &Evidence) -> Result<bool, LedgerError> {
     let (attempt, accepted) = match &evidence.event {
@@ -204,8 +226,8 @@ async fn insert_intent(
     let lease_ends = loaded.moment.now + intent.lease;
     tx.execute(
         "insert into @attempts (key, number, campaign, period, generation, ordinal, token, \
-         provider, account, begun_at, lease_ends, settles_at, content_hash) \
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+         provider, account, begun_at, lease_ends, settles_at, content_hash, batch) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
         values![
             loaded.key.as_str(),
             number,
@@ -220,6 +242,7 @@ async fn insert_intent(
             lease_ends,
             lease_ends + intent.settle,
             intent.content_hash.as_str(),
+            intent.batch.as_ref().map(|batch| batch.id.as_str()),
         ],
     )
     .await?;

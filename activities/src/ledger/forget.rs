@@ -1,6 +1,7 @@
 //! Forgetting a customer: content and address are erased, what is open is not sent any more, the
 //! keys stay.
 
+use super::batches::erase_requests_with;
 use super::content::drop_content;
 use super::operations::{Actor, Lock, apply, audit, load};
 use super::{Ledger, LedgerError};
@@ -76,7 +77,8 @@ impl Ledger {
                     forgotten.open.push(key);
                 }
             }
-            if drop_content(&mut tx, &loaded.key).await? {
+            let in_batches = erase_requests_with(&mut tx, &loaded.key).await?;
+            if drop_content(&mut tx, &loaded.key).await? || in_batches {
                 let to = loaded.operation.state;
                 let change = Change { from: to, to, settled: Vec::new(), note: None };
                 audit(&mut tx, &loaded, ERASED, &change, actor).await?;

@@ -217,7 +217,7 @@ pub(super) async fn after_failure(
         FailureClass::Schema => {
             lock_run(tx, loaded).await?;
             let limit = rules.breakers.identical_schema_failures;
-            let streak = streak(tx, loaded, limit).await?;
+            let streak = streak(tx, loaded, limit, "").await?;
             let identical = streak.iter().all(|(outcome, class, code)| {
                 outcome.is_some()
                     && class.as_deref() == Some(FailureClass::Schema.name())
@@ -241,7 +241,7 @@ pub(super) async fn after_unknown(
 ) -> Result<(), LedgerError> {
     lock_run(tx, loaded).await?;
     let limit = rules.breakers.unknowns_in_a_row;
-    let streak = streak(tx, loaded, limit).await?;
+    let streak = streak(tx, loaded, limit, ONE_OF_EACH_BATCH).await?;
     if streak.len() >= limit as usize && streak.iter().all(|(outcome, ..)| outcome.is_none()) {
         trip(tx, loaded, &format!("{limit} unknown outcomes in a row")).await?;
     }
@@ -261,13 +261,26 @@ async fn lock_run(tx: &mut Tx, loaded: &mut Loaded) -> Result<(), LedgerError> {
 
 type Decided = (Option<String>, Option<String>, Option<String>);
 
-/// The last `limit` decided attempts of the run since it was last resumed: outcome, class, code.
-async fn streak(tx: &mut Tx, loaded: &Loaded, limit: u32) -> Result<Vec<Decided>, LedgerError> {
+/// One lost answer is one unknown, however many messages the request had.
+const ONE_OF_EACH_BATCH: &str =
+    "and not exists (select 1 from @attempts b where b.batch = a.batch and b.key < a.key)";
+
+/// The last `limit` decided attempts of the run since it was last resumed, of those that `which`
+/// leaves: outcome, class, code.
+async fn streak(
+    tx: &mut Tx,
+    loaded: &Loaded,
+    limit: u32,
+    which: &str,
+) -> Result<Vec<Decided>, LedgerError> {
     let since = loaded.run.resumed_at.map_or(0, Timestamp::as_millisecond);
+    let sql = format!(
+        "select outcome, class, code from @attempts a where campaign = $1 and period = $2 \
+         and decided_at > $3 {which} order by decided_at desc limit $4"
+    );
     let rows = tx
         .rows(
-            "select outcome, class, code from @attempts where campaign = $1 and period = $2 \
-             and decided_at > $3 order by decided_at desc limit $4",
+            &sql,
             values![loaded.run.campaign.as_str(), loaded.run.period.to_string(), since, limit],
         )
         .await?;

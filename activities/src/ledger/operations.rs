@@ -1,6 +1,7 @@
 //! Transitions: one event, one transaction, made by the decision core.
 
 use super::attempts::{close_attempt, mark_overdue};
+use super::batches::drop_what_is_over;
 use super::content::drop_content;
 use super::database::{Tx, values};
 use super::restore::insert_unrecorded;
@@ -196,6 +197,7 @@ pub(super) async fn apply(
     if change.to == State::Cleaned && change.from != State::Cleaned {
         drop_content(tx, &loaded.key).await?;
     }
+    drop_what_is_over(tx, &before, &loaded.operation).await?;
     if deserves_audit(event, &change) {
         audit(tx, loaded, event.name(), &change, actor).await?;
     }

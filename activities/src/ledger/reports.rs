@@ -230,7 +230,7 @@ async fn attempts(
     let rows = tx
         .rows(
             "select generation, ordinal, number, begun_at, lease_ends, outcome, class, code, \
-             provider from @attempts where key = $1 order by number",
+             provider, batch from @attempts where key = $1 order by number",
             values![key],
         )
         .await?;
@@ -251,6 +251,7 @@ async fn attempts(
             handed_over_at: row.maybe_time(3)?,
             lease_ends: row.maybe_time(4)?,
             outcome,
+            batch: row.maybe_text(9)?,
         });
     }
     Ok((provider, lines))

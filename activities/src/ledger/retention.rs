@@ -1,6 +1,7 @@
 //! Retention: what is dropped once it is old. Content goes first, records much later, and never
 //! anything that is not terminal.
 
+use super::batches::{erase_requests_with, remove_batches};
 use super::content::drop_content;
 use super::database::{Tx, values};
 use super::reports::range;
@@ -39,7 +40,9 @@ impl Ledger {
             .await?;
         let mut dropped = 0;
         for row in rows {
-            drop_content(&mut tx, &row.text(0)?).await?;
+            let key = row.text(0)?;
+            drop_content(&mut tx, &key).await?;
+            erase_requests_with(&mut tx, &key).await?;
             dropped += 1;
         }
         tx.commit().await?;
@@ -139,6 +142,7 @@ async fn remove_rest(tx: &mut Tx, campaign: &str, period: Period) -> Result<(), 
         values![campaign, period.as_str()],
     )
     .await?;
+    remove_batches(tx, campaign, &period).await?;
     let run = [campaign.into(), period.as_str().into()];
     remove_decisions(tx, "campaign = $1 and period = $2", &run).await?;
     tx.execute(

@@ -10,17 +10,22 @@ use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
 const VERSION: i64 = 4;
-/// The oldest program version that may use the ledger this program writes.
+/// The oldest program version that may use the ledger this program writes, unless what is in it needs
+/// a newer one.
 const COMPATIBLE_FROM: i64 = 1;
+/// The oldest that knows batches: an older one would send a member in doubt under its own key.
+const KNOWS_BATCHES: i64 = 3;
 
 const SQLITE: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql")),
     (2, "events", include_str!("migrations/0002_events.sqlite.sql")),
+    (3, "batches", include_str!("migrations/0003_batches.sqlite.sql")),
     (4, "suppressions", include_str!("migrations/0004_suppressions.sqlite.sql")),
 ];
 const POSTGRES: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.postgres.sql")),
     (2, "events", include_str!("migrations/0002_events.postgres.sql")),
+    (3, "batches", include_str!("migrations/0003_batches.postgres.sql")),
     (4, "suppressions", include_str!("migrations/0004_suppressions.postgres.sql")),
 ];
 
@@ -96,8 +101,8 @@ impl Ledger {
         tx.execute(insert, values!["epoch", "1"]).await?;
         if from <= VERSION {
             tx.execute(update, values!["version", VERSION.to_string()]).await?;
-            tx.execute(update, values!["compatible_from", COMPATIBLE_FROM.to_string()]).await?;
         }
+        require(&mut tx, COMPATIBLE_FROM).await?;
         tx.commit().await?;
         let ledger = Self::open(db).await?;
         Ok((ledger, Setup { from, to: from.max(VERSION) }))
@@ -325,6 +330,20 @@ async fn version(db: &Database) -> Result<Option<(i64, i64)>, LedgerError> {
     let version = meta(&mut tx, "version").await?.and_then(|text| text.parse().ok());
     let needs = meta(&mut tx, "compatible_from").await?.and_then(|text| text.parse().ok());
     Ok(version.zip(needs))
+}
+
+/// Notes that the ledger has batches, which older programs do not know.
+pub(super) async fn require_batches(tx: &mut Tx) -> Result<(), LedgerError> {
+    require(tx, KNOWS_BATCHES).await
+}
+
+/// Lets no program older than `version` use the ledger any more.
+async fn require(tx: &mut Tx, version: i64) -> Result<(), LedgerError> {
+    let sql = "insert into @meta (name, value) values ('compatible_from', $1) \
+               on conflict (name) do update set value = excluded.value \
+               where cast(@meta.value as bigint) < cast(excluded.value as bigint)";
+    tx.execute(sql, values![version.to_string()]).await?;
+    Ok(())
 }
 
 async fn meta(tx: &mut Tx, name: &str) -> Result<Option<String>, LedgerError> {

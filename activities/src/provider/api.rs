@@ -271,7 +271,7 @@ impl Api {
         answer.unwrap_or_else(|_| Err("http timeout".to_owned()))
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
+    pub(super) async fn connect(&self) -> Result<Connection, Failure> {
         let connection = Connection::open(&self.host, self.port, CONNECT_TIME_MAX).await?;
         match &self.tls {
             Some(tls) => connection.secure(tls, &self.host, CONNECT_TIME_MAX).await,
@@ -320,10 +320,7 @@ impl Ready for Prepared {
         async move {
             match connection.exchange(request).await {
                 Ok(answer) => table(&answer, Timestamp::now()),
-                Err(NoAnswer::NotWritten(code)) => {
-                    Reply::NotSent(Failure::new(FailureClass::Transport, code))
-                }
-                Err(NoAnswer::Lost(code)) => Reply::Unknown(code.to_owned()),
+                Err(none) => unanswered(none),
             }
         }
         .boxed()
@@ -333,6 +330,14 @@ impl Ready for Prepared {
         // Nothing was written: the reset leaves nothing that could be taken for a message.
         drop(self.connection);
         futures::future::ready(()).boxed()
+    }
+}
+
+/// What the lack of an answer says about an attempt.
+pub(super) fn unanswered(none: NoAnswer) -> Reply {
+    match none {
+        NoAnswer::NotWritten(code) => Reply::NotSent(Failure::new(FailureClass::Transport, code)),
+        NoAnswer::Lost(code) => Reply::Unknown(code.to_owned()),
     }
 }
 

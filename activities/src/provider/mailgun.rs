@@ -30,7 +30,7 @@ use super::{Found, Provider, Ready, Reply};
 use crate::message::FrozenMessage;
 use data_encoding::BASE64;
 use digest_workflows::operation::{
-    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
+    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -271,9 +271,9 @@ impl Provider for Mailgun {
 
     fn contract(&self) -> Contract {
         Contract {
-            replay: Replay::None,
             lookup: Lookup::ByKey { miss_counts: false },
             events: self.events,
+            ..Contract::NONE
         }
     }
 

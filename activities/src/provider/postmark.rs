@@ -21,16 +21,21 @@
 //! | 503 with code 100 (maintenance) | not sent: `overloaded` |
 //! | everything else, and no answer | unknown; a 500 loses the message in most cases only |
 //!
+//! A [batch](https://postmarkapp.com/developer/api/email-api#send-batch-emails) is an array of up to
+//! 500 of the same bodies. Its answer is 200 with an array in the order of the request, whose entries
+//! have codes of their own, which mean what they mean under 422; any other answer is one to all.
+//!
 //! `Message-ID` stays ours, since `X-PM-KeepID` asks for it; `Date` is Postmark's.
 
 use super::alias;
 use super::api::{self, Api, ApiSettings, ApiSettingsError, KEY_VARIABLE, query, read, told};
+use super::batch::{BatchReply, Batches, ReadyBatch, array};
 use super::exchange::Answer;
 use super::retry_after::retry_after;
 use super::{Found, Provider, Ready, Reply};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
-    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
+    Batch, Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -45,6 +50,9 @@ pub const URL: &str = "https://api.postmarkapp.com";
 
 /// The message stream that every server has for mail to many.
 pub const MESSAGE_STREAM: &str = "broadcast";
+
+/// How many messages a batch may have.
+pub const BATCH_MAX: u32 = 500;
 
 /// Raised whenever [`look_up`](Provider::look_up) could not find what an earlier version sent.
 const FORMAT: u32 = 1;
@@ -202,6 +210,33 @@ fn reply(answer: &Answer, now: Timestamp) -> Reply {
     }
 }
 
+/// What `answer`, which came at `now`, says about the `members` of a batch.
+fn batch_reply(answer: &Answer, now: Timestamp, members: usize) -> BatchReply {
+    if answer.status != StatusCode::OK {
+        return BatchReply::Whole(reply(answer, now));
+    }
+    match read::<Vec<serde_json::Value>>(answer) {
+        Some(entries) if entries.len() == members => {
+            BatchReply::Each(entries.into_iter().map(entry_reply).collect())
+        }
+        _ => BatchReply::Whole(Reply::Unknown("http 200 without an entry for each".to_owned())),
+    }
+}
+
+/// What one entry of an answer to a batch says about its message.
+fn entry_reply(entry: serde_json::Value) -> Reply {
+    let Told { error_code, message, message_id } =
+        serde_json::from_value(entry).unwrap_or_default();
+    if let (Some(0), Some(id)) = (error_code, message_id) {
+        return Reply::Accepted { message_id: Some(id) };
+    }
+    let code = told(StatusCode::OK, &error_code.map(|code| code.to_string()).unwrap_or_default());
+    match class(StatusCode::UNPROCESSABLE_ENTITY, error_code, &message) {
+        Some(class) => Reply::NotSent(Failure::new(class, code)),
+        None => Reply::Unknown(code),
+    }
+}
+
 /// The class of a refusal that is proven not sent.
 fn class(status: StatusCode, code: Option<u32>, message: &str) -> Option<FailureClass> {
     Some(match (status.as_u16(), code) {
@@ -243,6 +278,7 @@ impl Provider for Postmark {
             replay: Replay::None,
             lookup: Lookup::ByKey { miss_counts: false },
             events: self.events,
+            batch: Batch::PerItem,
         }
     }
 
@@ -257,6 +293,10 @@ impl Provider for Postmark {
             self.api.ready(request, reply).await
         }
         .boxed()
+    }
+
+    fn batches(&self) -> Option<&dyn Batches> {
+        Some(self)
     }
 
     fn look_up<'a>(&'a self, key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
@@ -311,6 +351,24 @@ impl Provider for Postmark {
             ))
         }
         .boxed()
+    }
+}
+
+impl Batches for Postmark {
+    fn members_max(&self) -> usize {
+        BATCH_MAX as usize
+    }
+
+    fn item(&self, key: &OperationKey, message: &FrozenMessage) -> Result<Vec<u8>, Failure> {
+        body(key, message, &self.message_stream)
+    }
+
+    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
+        array(items)
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {
+        self.api.ready_batch("/email/batch", &[], None, batch_reply).boxed()
     }
 }
 

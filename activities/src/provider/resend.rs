@@ -16,17 +16,22 @@
 //! | 409 `invalid_idempotent_request` | unknown, and an alarm: the key was used with another body |
 //! | everything else, also a 2xx without an id, and no answer | unknown |
 //!
+//! A [batch](https://resend.com/docs/api-reference/emails/send-batch-emails) is an array of up to 100
+//! of the same bodies under one key: with the validation `strict` all are accepted, each with an id in
+//! the order of the request, or none is. Its refusals are those of a single message.
+//!
 //! `invalid_idempotent_request` proves that this request was not taken, but it also says that another
 //! body was accepted under our key, so nothing may be sent again and a human must look.
 
 use super::alias;
 use super::api::{self, Api, ApiSettings, ApiSettingsError, KEY_VARIABLE, read, told};
+use super::batch::{BatchReply, Batches, ReadyBatch, array};
 use super::exchange::Answer;
 use super::retry_after::{rate_reset, retry_after};
 use super::{Provider, Ready, Reply};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
-    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
+    Batch, Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -38,6 +43,12 @@ use std::collections::BTreeMap;
 
 /// Where the API is.
 pub const URL: &str = "https://api.resend.com";
+
+/// How many messages a batch may have.
+pub const BATCH_MAX: u32 = 100;
+
+/// The header that carries the key of a request.
+const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Raised whenever [`Body`] gives other bytes for the same message.
 const FORMAT: u32 = 1;
@@ -99,6 +110,11 @@ struct Tag {
 #[derive(Deserialize)]
 struct Accepted {
     id: String,
+}
+
+#[derive(Deserialize)]
+struct AllAccepted {
+    data: Vec<Accepted>,
 }
 
 #[derive(Default, Deserialize)]
@@ -163,6 +179,21 @@ fn reply(answer: &Answer, now: Timestamp) -> Reply {
     }
 }
 
+/// What `answer`, which came at `now`, says about the `members` of a batch.
+fn batch_reply(answer: &Answer, now: Timestamp, members: usize) -> BatchReply {
+    if answer.status != StatusCode::OK {
+        return BatchReply::Whole(reply(answer, now));
+    }
+    match read::<AllAccepted>(answer) {
+        Some(AllAccepted { data }) if data.len() == members => {
+            let accepted = |Accepted { id }| Reply::Accepted { message_id: Some(id) };
+            BatchReply::Each(data.into_iter().map(accepted).collect())
+        }
+        // The same request under the same key tells.
+        _ => BatchReply::Whole(Reply::Unknown("http 200 without an id for each".to_owned())),
+    }
+}
+
 /// The class of a refusal that is proven not sent.
 fn class(status: StatusCode, name: &str, message: &str) -> Option<FailureClass> {
     Some(match (status.as_u16(), name) {
@@ -199,6 +230,7 @@ impl Provider for Resend {
             // Its lists have no filter, and inside the window a replay tells more.
             lookup: Lookup::None,
             events: self.events,
+            batch: Batch::AllOrNothing,
         }
     }
 
@@ -208,13 +240,16 @@ impl Provider for Resend {
         message: &'a FrozenMessage,
     ) -> BoxFuture<'a, Result<Box<dyn Ready>, Failure>> {
         async move {
-            let name = HeaderName::from_static("idempotency-key");
-            let further = [(name, key.to_string())];
+            let further = [(KEY_HEADER, key.to_string())];
             let body = body(key, message)?;
             let request = self.api.post("/emails", &further, "application/json", body)?;
             self.api.ready(request, reply).await
         }
         .boxed()
+    }
+
+    fn batches(&self) -> Option<&dyn Batches> {
+        Some(self)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {
@@ -245,6 +280,29 @@ impl Provider for Resend {
                     told(answer.status, &name)
                 )),
             }
+        }
+        .boxed()
+    }
+}
+
+impl Batches for Resend {
+    fn members_max(&self) -> usize {
+        BATCH_MAX as usize
+    }
+
+    fn item(&self, key: &OperationKey, message: &FrozenMessage) -> Result<Vec<u8>, Failure> {
+        body(key, message)
+    }
+
+    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
+        array(items)
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {
+        async move {
+            // Said although it is the default: what all or nothing rests on is not left to one.
+            let strict = (HeaderName::from_static("x-batch-validation"), "strict".to_owned());
+            self.api.ready_batch("/emails/batch", &[strict], Some(KEY_HEADER), batch_reply).await
         }
         .boxed()
     }

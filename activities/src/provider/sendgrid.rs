@@ -32,7 +32,7 @@ use super::retry_after::{rate_reset_at, retry_after};
 use super::{Found, Provider, Ready, Reply};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
-    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef, Replay,
+    Contract, Failure, FailureClass, Lookup, OperationKey, ProviderRef,
 };
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -252,9 +252,9 @@ impl Provider for Sendgrid {
     fn contract(&self) -> Contract {
         let by_key = Lookup::ByKey { miss_counts: false };
         Contract {
-            replay: Replay::None,
             lookup: if self.has_look_up { by_key } else { Lookup::None },
             events: self.events,
+            ..Contract::NONE
         }
     }
 

@@ -8,6 +8,9 @@
 //! `operation_key`, always by its alias, since a tag takes no colon; tags come back in the events of
 //! a configuration set (setting `configuration_set`).
 //!
+//! Messages share no request: SES's bulk operation builds each from a template, and takes none as the
+//! bytes that were frozen (<https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendBulkEmail.html>).
+//!
 //! The credentials are the access key id and the secret of an IAM user who may `ses:SendEmail`, in
 //! the variables of user name and password. Temporary credentials are not taken: a worker outlives
 //! them.

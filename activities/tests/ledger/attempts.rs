@@ -82,6 +82,7 @@ async fn dump(bench: &mut Bench) -> Vec<Vec<String>> {
         ("dead_letters", "key"),
         ("decisions", "id"),
         ("pace", "name"),
+        ("batches", "id"),
     ] {
         all.extend(bench.raw.rows(&format!("select * from @{table} order by {order}")).await);
     }

@@ -8,8 +8,8 @@ use digest_activities::ledger::{
 use digest_activities::message::{FrozenMessage, Redacted};
 use digest_tests::postgres::Postgres;
 use digest_workflows::operation::{
-    Contract, Event, Failure, FailureClass, Intent, Lookup, Operation, OperationKey, Outcome,
-    Period, ProviderRef, Replay, Rules,
+    Batch, Contract, Event, Failure, FailureClass, Intent, Lookup, Operation, OperationKey,
+    Outcome, Period, ProviderRef, Replay, Rules,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -31,6 +31,7 @@ pub(crate) const REPLAYS: Contract = Contract {
     },
     lookup: Lookup::ByKey { miss_counts: true },
     events: true,
+    batch: Batch::None,
 };
 
 /// Makes every named behaviour a test on each database. One whose database is absent says so.
@@ -365,6 +366,7 @@ pub(crate) fn next_intent(operation: &Operation, contract: Contract) -> Intent {
         content_hash: "hash".into(),
         lease: SignedDuration::from_mins(15),
         settle: SignedDuration::from_mins(2),
+        batch: None,
     }
 }
 

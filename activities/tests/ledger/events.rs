@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Stores `event` and tells it.
-    pub(crate) async fn told(&self, event: ProviderEvent) -> Told {
+    pub(crate) async fn hears(&self, event: ProviderEvent) -> Told {
         self.store(&[event]).await;
         let untold = self.untold().await;
         assert_eq!(untold.len(), 1);
@@ -81,7 +81,7 @@ async fn an_event_before_our_own_answer_is_evidence_too(place: Place) {
     let mut bench = place.bench(1).await;
     let key = bench.key(1);
     let attempt = bench.begun(&key, NOTHING).await;
-    let told = bench.told(event("e1", key.to_string(), vec![accepted()])).await;
+    let told = bench.hears(event("e1", key.to_string(), vec![accepted()])).await;
     assert_eq!(told, operation(&key, true));
     assert_eq!(check(&mut bench.raw, &key).await.state, State::Sent);
     // Our own answer then says nothing new.
@@ -96,7 +96,7 @@ async fn a_bounce_after_sending_is_recorded_on_the_operation(place: Place) {
     bench.deliver_and_clean(&key).await;
     let bounce = vec![accepted(), Finding::Refused(FailureClass::Recipient)];
     // Its workflow is over, and has nothing to ask.
-    let told = bench.told(event("e1", key.to_string(), bounce)).await;
+    let told = bench.hears(event("e1", key.to_string(), bounce)).await;
     assert_eq!(told, operation(&key, false));
     let operation = check(&mut bench.raw, &key).await;
     assert_eq!((operation.state, operation.undelivered), (State::Cleaned, true));

@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 16] = [
+const HOT: [(&str, &str); 18] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -78,6 +78,14 @@ const HOT: [(&str, &str); 16] = [
          and key > 'digest:2026-W42:' and key < 'digest:2026-W42;'",
         "suppressions_key",
     ),
+    (
+        "select outcome from @attempts a where campaign = 'digest' and period = '2026-W42' \
+         and decided_at > 5 and not exists \
+         (select 1 from @attempts b where b.batch = a.batch and b.key < a.key) \
+         order by decided_at desc limit 20",
+        "attempts_batch",
+    ),
+    ("select 1 from @attempts where batch = 'b' and outcome is null", "attempts_batch"),
 ];
 
 async fn hot_queries_read_by_an_index(place: Place) {

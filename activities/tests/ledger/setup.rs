@@ -150,6 +150,10 @@ fn the_two_ddl_files_differ_in_dialect_only() {
             include_str!("../../src/ledger/migrations/0002_events.postgres.sql"),
             include_str!("../../src/ledger/migrations/0002_events.sqlite.sql"),
         ),
+        (
+            include_str!("../../src/ledger/migrations/0003_batches.postgres.sql"),
+            include_str!("../../src/ledger/migrations/0003_batches.sqlite.sql"),
+        ),
     ] {
         assert_eq!(normal(in_sqlite(postgres)), normal(sqlite.to_owned()));
     }

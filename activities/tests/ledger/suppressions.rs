@@ -58,7 +58,7 @@ async fn a_hard_bounce_keeps_the_next_message_from_being_sent_until_it_is_remove
     for key in [&first, &unrelated] {
         bench.deliver_and_clean(key).await;
     }
-    bench.told(suppressing("e1", &first, SuppressionReason::HardBounce)).await;
+    bench.hears(suppressing("e1", &first, SuppressionReason::HardBounce)).await;
     let operation = check(&mut bench.raw, &first).await;
     assert_eq!((operation.state, operation.undelivered), (State::Cleaned, true));
     let status = bench.ledger.status(CAMPAIGN, bench.period).await.unwrap();
@@ -104,8 +104,8 @@ async fn the_first_reason_stays_and_the_same_event_counts_once(place: Place) {
     let key = bench.key(1);
     bench.deliver_and_clean(&key).await;
     let complaint = suppressing("e1", &key, SuppressionReason::Complaint);
-    bench.told(complaint.clone()).await;
-    bench.told(suppressing("e2", &key, SuppressionReason::OptOut)).await;
+    bench.hears(complaint.clone()).await;
+    bench.hears(suppressing("e2", &key, SuppressionReason::OptOut)).await;
     assert_eq!(bench.suppression(1).await.unwrap().reason, SuppressionReason::Complaint);
     // A complaint says that the message was delivered.
     assert!(!check(&mut bench.raw, &key).await.undelivered);
@@ -116,7 +116,7 @@ async fn the_first_reason_stays_and_the_same_event_counts_once(place: Place) {
     assert!(bench.untold().await.is_empty());
     assert_eq!(bench.suppression(1).await, None);
     // A new one does.
-    bench.told(suppressing("e3", &key, SuppressionReason::OptOut)).await;
+    bench.hears(suppressing("e3", &key, SuppressionReason::OptOut)).await;
     assert_eq!(bench.suppression(1).await.unwrap().reason, SuppressionReason::OptOut);
 }
 
@@ -127,7 +127,7 @@ async fn a_customer_in_doubt_stays_in_doubt_and_is_not_sent_to_again(place: Plac
     bench.next_week(1).await;
     let key = bench.key(1);
     bench.unknown(&key, REPLAYS, &Rules::default()).await;
-    bench.told(suppressing("e1", &first, SuppressionReason::OptOut)).await;
+    bench.hears(suppressing("e1", &first, SuppressionReason::OptOut)).await;
     let cannot = bench.begin(&key, REPLAYS).await;
     assert!(matches!(cannot, BeginAnswer::Cannot(CannotBegin::Unwanted)), "{cannot:?}");
     let operation = check(&mut bench.raw, &key).await;
@@ -136,7 +136,7 @@ async fn a_customer_in_doubt_stays_in_doubt_and_is_not_sent_to_again(place: Plac
     bench.ledger.remove_suppression(CAMPAIGN, &key.customer_id(), PERSON).await.unwrap().unwrap();
     let cannot = bench.begin(&key, REPLAYS).await;
     assert!(matches!(cannot, BeginAnswer::Cannot(CannotBegin::Unwanted)), "{cannot:?}");
-    bench.told(event("e2", key.to_string(), vec![Finding::Accepted { message_id: None }])).await;
+    bench.hears(event("e2", key.to_string(), vec![Finding::Accepted { message_id: None }])).await;
     assert_eq!(check(&mut bench.raw, &key).await.state, State::Sent);
 }
 
@@ -148,7 +148,7 @@ async fn a_suppression_that_comes_before_the_intent_keeps_it_from_beginning(plac
     let key = bench.key(1);
     // Consent was asked, and nothing was on the list.
     assert_eq!(bench.answer(&key).await.suppressed, None);
-    let told = bench.told(suppressing("e1", &first, SuppressionReason::Complaint));
+    let told = bench.hears(suppressing("e1", &first, SuppressionReason::Complaint));
     let (_, begun) = tokio::join!(told, bench.begin(&key, NOTHING));
     let operation = check(&mut bench.raw, &key).await;
     match begun {
@@ -166,7 +166,7 @@ async fn what_may_pass_suppresses_nobody(place: Place) {
     let key = bench.key(1);
     bench.deliver_and_clean(&key).await;
     let soft = vec![Finding::Refused(FailureClass::Recipient)];
-    bench.told(event("e1", key.to_string(), soft)).await;
+    bench.hears(event("e1", key.to_string(), soft)).await;
     assert!(check(&mut bench.raw, &key).await.undelivered);
     assert_eq!(bench.raw.count("@suppressions").await, 0);
     let status = bench.ledger.status(CAMPAIGN, bench.period).await.unwrap();
@@ -177,7 +177,7 @@ async fn a_suppression_is_of_one_campaign(place: Place) {
     let bench = place.bench(1).await;
     let key = bench.key(1);
     bench.deliver_and_clean(&key).await;
-    bench.told(suppressing("e1", &key, SuppressionReason::OptOut)).await;
+    bench.hears(suppressing("e1", &key, SuppressionReason::OptOut)).await;
     let customer = key.customer_id();
     assert_eq!(bench.ledger.suppression("reminder", &customer).await.unwrap(), None);
     let none = bench.ledger.suppressions("reminder", None, 10).await.unwrap();
@@ -192,7 +192,7 @@ async fn neither_forgetting_nor_retention_removes_a_suppression(place: Place) {
     let key = bench.key(1);
     bench.enqueue_all().await;
     bench.deliver_and_clean(&key).await;
-    bench.told(suppressing("e1", &key, SuppressionReason::Complaint)).await;
+    bench.hears(suppressing("e1", &key, SuppressionReason::Complaint)).await;
     let customer = key.customer_id();
     bench.ledger.forget(CAMPAIGN, &customer, &Rules::default(), PERSON).await.unwrap();
     assert!(bench.ledger.close_run(CAMPAIGN, bench.period).await.unwrap());
@@ -219,7 +219,7 @@ async fn the_list_is_paged_by_customer(place: Place) {
     for n in 1..=5 {
         let key = bench.key(n);
         bench.deliver_and_clean(&key).await;
-        bench.told(suppressing(&format!("e{n}"), &key, SuppressionReason::OptOut)).await;
+        bench.hears(suppressing(&format!("e{n}"), &key, SuppressionReason::OptOut)).await;
     }
     let mut seen = Vec::new();
     let mut after: Option<String> = None;

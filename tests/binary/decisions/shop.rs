@@ -162,6 +162,7 @@ impl Shop {
             content_hash: "hash".into(),
             lease: SignedDuration::from_mins(15),
             settle: SignedDuration::from_mins(2),
+            batch: None,
         };
         let token = Token::draw();
         let begun = self.ledger.begin(&key, &intent, &token, &Slot::UNPACED, &self.rules).await;

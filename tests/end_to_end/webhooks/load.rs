@@ -1,7 +1,7 @@
 //! A thousand webhooks a second, measured: how soon each is answered, which is once it is stored.
 
-use super::{SECRETS, WEBHOOK_SECRET, event, through};
-use crate::end_to_end::world::{Plan, counts, until, world};
+use super::{SECRETS, WEBHOOK_SECRET, event};
+use crate::end_to_end::world::{Plan, counts, through, until, world};
 use digest_tests::api_server::{Resend, Taken};
 use digest_tests::{free_port, svix};
 use jiff::Timestamp;

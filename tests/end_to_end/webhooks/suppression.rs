@@ -1,7 +1,7 @@
 //! What a provider tells after a message was sent keeps the next one from being sent.
 
-use super::{SECRETS, WEBHOOK_SECRET, event, post_as, through};
-use crate::end_to_end::world::{Plan, World, counts, until, world};
+use super::{SECRETS, WEBHOOK_SECRET, event, post_as};
+use crate::end_to_end::world::{Plan, World, counts, through, until, world};
 use digest_tests::api_server::{Act, Postmark, Resend, Response, Taken};
 use digest_tests::free_port;
 use jiff::Timestamp;

@@ -48,6 +48,28 @@ pub trait Dialect: Send + Sync + 'static {
     /// What [`key`](Self::key) is for this operation.
     fn expected(&self, key: &OperationKey) -> String;
 
+    /// The messages of a request that sends several, with the key that each carries; `None` for any
+    /// other request.
+    fn batch(&self, _request: &Request) -> Option<Vec<(String, Value)>> {
+        None
+    }
+
+    /// The answer to a batch: for each message its id, or `None` where it is refused.
+    fn batch_answer(&self, ids: &[Option<String>]) -> Response {
+        let id = ids.iter().flatten().next().cloned().unwrap_or_default();
+        self.accepted(&id)
+    }
+
+    /// Whether a batch of which one message is refused is taken without it.
+    fn is_per_item(&self) -> bool {
+        false
+    }
+
+    /// Whether the recipient of this message is one that the provider refuses.
+    fn refuses(&self, _message: &Value) -> bool {
+        false
+    }
+
     /// The parts of the message, as they arrived in a request and as they should have.
     fn content(&self, request: &Request) -> Vec<Part>;
 

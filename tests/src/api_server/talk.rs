@@ -1,6 +1,8 @@
 //! One connection: a request is read as far as the script says, and answered or not.
 
-use super::{Act, End, Phase, Request, Response, Shared, Taken};
+use super::{Act, End, Phase, Record, Request, Response, Shared, Taken};
+use digest_workflows::operation::FailureClass;
+use serde_json::Value;
 use socket2::SockRef;
 use std::io;
 use std::time::Duration;
@@ -87,10 +89,23 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 fn answer(request: &Request, shared: &Shared) -> Response {
     let mut response = None;
     shared.record.send_modify(|record| {
+        if let Some(items) = shared.dialect.batch(request) {
+            response = Some(take_batch(request, items, record, shared));
+            return;
+        }
         let Some(key) = shared.dialect.key(request) else {
             response = Some(shared.dialect.question(request, &record.taken));
             return;
         };
+        if shared.is_throttled() {
+            record.throttled += 1;
+            response = Some(throttled(shared));
+            return;
+        }
+        if shared.dialect.refuses(&request.json()) {
+            response = Some(refused(shared, FailureClass::Recipient));
+            return;
+        }
         response = record
             .taken
             .iter()
@@ -103,6 +118,61 @@ fn answer(request: &Request, shared: &Shared) -> Response {
         }
     });
     response.unwrap_or_else(|| Response::new(500, ""))
+}
+
+/// What an ordinary provider answers to a batch: what it takes is recorded in the same step.
+fn take_batch(
+    request: &Request,
+    items: Vec<(String, Value)>,
+    record: &mut Record,
+    shared: &Shared,
+) -> Response {
+    if shared.is_throttled() {
+        record.throttled += 1;
+        return throttled(shared);
+    }
+    let key = request.header("idempotency-key");
+    let same_key = |(first, _): &&(Request, Response)| first.header("idempotency-key") == key;
+    if let Some((first, answer)) = record.batches.iter().find(same_key).filter(|_| key.is_some()) {
+        return if first.body == request.body {
+            answer.clone()
+        } else {
+            Response::new(409, r#"{"name":"invalid_idempotent_request"}"#)
+        };
+    }
+    let dialect = &shared.dialect;
+    let refuses = |(_, message): &(String, Value)| dialect.refuses(message);
+    let none = !dialect.is_per_item() && items.iter().any(refuses);
+    let mut ids = Vec::new();
+    for item in items {
+        if none || refuses(&item) {
+            ids.push(None);
+            continue;
+        }
+        let (key, message) = item;
+        let id = format!("message-{}", record.taken.len() + 1);
+        let body = message.to_string().into_bytes();
+        let request = Request { body, ..request.clone() };
+        record.taken.push(Taken { key, id: id.clone(), request });
+        ids.push(Some(id));
+    }
+    let answer = dialect.batch_answer(&ids);
+    if !none {
+        record.batches.push((request.clone(), answer.clone()));
+    }
+    answer
+}
+
+/// The refusal of one request too many.
+fn throttled(shared: &Shared) -> Response {
+    refused(shared, FailureClass::RateLimited).with("retry-after", "1")
+}
+
+/// The first documented refusal of this class.
+fn refused(shared: &Shared, class: FailureClass) -> Response {
+    let refusals = shared.dialect.refusals().into_iter();
+    let mut of_class = refusals.filter(|(_, of)| *of == class);
+    of_class.next().map_or_else(|| Response::new(500, ""), |(response, _)| response)
 }
 
 async fn ending<S: AsyncRead + AsyncWrite + Unpin>(

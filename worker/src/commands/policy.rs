@@ -2,8 +2,8 @@
 
 use crate::cli::Exit;
 use crate::cli::read::PolicyArgs;
-use crate::config::Config;
 use crate::config::duration::show;
+use crate::config::{Config, ProviderKind};
 use crate::output;
 use crate::table::Table;
 use digest_workflows::operation::{FailureClass, RetryPolicy};
@@ -45,8 +45,17 @@ fn as_text(config: &Config) -> String {
         unknown.row([show(after).as_str(), what]);
     }
 
+    let batch = config.provider.batch.map_or_else(String::new, |most| {
+        format!(
+            "Up to {most} messages share a request. One that is refused for what may be the fault of one message sends each of them again alone; one without an answer leaves all of them unknown{}.\n\n",
+            match config.provider.kind {
+                ProviderKind::Resend => ", and goes again whole or not at all",
+                _ => "",
+            }
+        )
+    });
     format!(
-        "failures of {}, by class\n\n{failures}\n\nWaits are drawn from the jittered part of those shown; a provider's own wish goes before them.\nNothing begins later than {} after the tick.\n\nunknown deliveries at {}\n\n{unknown}\n\nA run holds itself after {} identical schema failures or {} unknowns in a row.",
+        "failures of {}, by class\n\n{failures}\n\nWaits are drawn from the jittered part of those shown; a provider's own wish goes before them.\nNothing begins later than {} after the tick.\n\n{batch}unknown deliveries at {}\n\n{unknown}\n\nA run holds itself after {} identical schema failures or {} unknowns in a row.",
         config.campaign.name,
         show(config.campaign.useful_for),
         config.provider.kind.name(),
@@ -100,7 +109,7 @@ fn as_json(config: &Config) -> Value {
         .map(|(class, policy)| (class.name().to_owned(), policy_json(policy)))
         .collect();
     retry.insert("cleanup".to_owned(), policy_json(&rules.cleanup));
-    json!({
+    let mut policy = json!({
         "campaign": config.campaign.name,
         "provider": config.provider.kind.name(),
         "useful_for_seconds": seconds(config.campaign.useful_for),
@@ -117,7 +126,11 @@ fn as_json(config: &Config) -> Value {
             "identical_schema_failures": config.hold.identical_schema_failures,
             "unknowns_in_a_row": config.hold.unknowns_in_a_row,
         },
-    })
+    });
+    if let Some(batch) = config.provider.batch {
+        policy["batch"] = batch.into();
+    }
+    policy
 }
 
 fn policy_json(policy: &RetryPolicy) -> Value {
@@ -181,6 +194,19 @@ mod tests {
         assert_eq!(policy(60, 90, 8).0, "1m, 1m 30s");
         assert_eq!(policy(60, 3_600, 5).0, "1m, 2m, 4m … 8m");
         assert_eq!(policy(60, 60, 1).1, "1 attempt or 1d");
+    }
+
+    #[test]
+    fn batches_are_told_where_they_are_on() {
+        let mut config = config();
+        assert!(!as_text(&config).contains("share a request"));
+        assert!(as_json(&config).get("batch").is_none());
+        config.provider.batch = Some(100);
+        config.provider.kind = ProviderKind::Resend;
+        let text = as_text(&config);
+        assert!(text.contains("Up to 100 messages share a request."), "{text}");
+        assert!(text.contains("goes again whole"), "{text}");
+        assert_eq!(as_json(&config)["batch"], 100);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use super::database::refuse_password;
 use super::reader::Section;
 use super::secrets;
+use digest_activities::provider::{postmark, resend};
 use digest_workflows::operation::policy::UnknownRules;
 use digest_workflows::operation::{FailureClass, RetryPolicy, Rules};
 use jiff::SignedDuration;
@@ -27,6 +28,8 @@ pub struct Provider {
     pub lease: SignedDuration,
     /// How long after the lease "not delivered" is not yet acted on.
     pub settle: SignedDuration,
+    /// How many messages may share a request; `None` where each has its own.
+    pub batch: Option<u32>,
     /// A PEM file of certificate authorities that are trusted beside the platform's own.
     pub ca_file: Option<PathBuf>,
     /// What only one adapter takes.
@@ -139,6 +142,16 @@ impl ProviderKind {
             _ => SignedDuration::from_mins(2),
         }
     }
+
+    /// How many messages one request may have; `None` where it is one.
+    #[must_use]
+    pub const fn batch_max(self) -> Option<u32> {
+        match self {
+            Self::Resend => Some(resend::BATCH_MAX),
+            Self::Postmark => Some(postmark::BATCH_MAX),
+            _ => None,
+        }
+    }
 }
 
 impl Provider {
@@ -155,6 +168,7 @@ impl Provider {
             timeout: section.or("timeout", SignedDuration::from_secs(30)),
             lease: section.or("lease", SignedDuration::from_mins(15)),
             settle: section.or("settle", kind.unwrap_or(ProviderKind::Smtp).default_settle()),
+            batch: read_batch(section, kind),
             ca_file: section.optional::<String>("ca_file").map(|path| folder.join(path)),
             own: ProviderOwn::read(section, kind),
         };
@@ -176,6 +190,25 @@ impl Provider {
         }
         provider
     }
+}
+
+/// How many messages may share a request, as far as the provider takes that.
+fn read_batch(section: &mut Section<'_>, kind: Option<ProviderKind>) -> Option<u32> {
+    let batch: u32 = section.optional("batch")?;
+    let kind = kind?;
+    match kind.batch_max() {
+        _ if batch == 1 => return None,
+        None => section.refuse(
+            "batch",
+            format!("kind = {:?} takes one message a request; leave the line out", kind.name()),
+        ),
+        Some(most) if batch == 0 || batch > most => section.refuse(
+            "batch",
+            format!("{batch} is not from 1 to {most}, which {} takes in a request", kind.name()),
+        ),
+        Some(_) => {}
+    }
+    Some(batch)
 }
 
 /// The endpoint without quoting it, since a wrong one may carry credentials.

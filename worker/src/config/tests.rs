@@ -239,6 +239,7 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
             timeout: seconds(10),
             lease: seconds(300),
             settle: seconds(180),
+            batch: None,
             ca_file: None,
             own: ProviderOwn::default(),
         }
@@ -332,6 +333,33 @@ fn only_ses_has_topics_and_its_webhooks_need_one() {
         assert!(found.len() == 1 && found[0].contains(part), "{kind} {line}: {found:?}");
         assert!(found[0].starts_with("line "), "{found:?}");
     }
+}
+
+#[test]
+fn a_batch_is_as_large_as_the_provider_takes_it_and_off_where_it_takes_none() {
+    let of = |kind: &str, batch: i64| {
+        LEAST.replace(
+            "kind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n",
+            &format!("kind = \"{kind}\"\nbatch = {batch}\n"),
+        )
+    };
+    for (kind, batch, read) in [
+        ("resend", 100, Some(100)),
+        ("postmark", 500, Some(500)),
+        ("postmark", 1, None),
+        ("ses", 1, None),
+    ] {
+        assert_eq!(parse(&of(kind, batch)).unwrap().provider.batch, read, "{kind}: {batch}");
+    }
+    for (kind, batch, said) in [
+        ("resend", 101, "101 is not from 1 to 100, which resend takes in a request"),
+        ("postmark", 501, "501 is not from 1 to 500, which postmark takes in a request"),
+        ("resend", 0, "0 is not from 1 to 100, which resend takes in a request"),
+        ("mailgun", 2, "kind = \"mailgun\" takes one message a request; leave the line out"),
+    ] {
+        assert_eq!(problems(&of(kind, batch)), [format!("line 10, provider.batch: {said}")]);
+    }
+    assert_eq!(parse(LEAST).unwrap().provider.batch, None);
 }
 
 #[test]

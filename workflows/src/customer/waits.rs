@@ -50,17 +50,18 @@ pub(super) async fn wait_out(ctx: &WorkflowContext<CustomerDigest>) {
         ctx.state(|s| (s.pause, s.idle, s.answer.as_ref().map(|(_, now)| *now)));
     let (wait, summary) = match reason {
         Some(Pause::Held) => (doubled(HOLD_WAIT, HOLD_WAIT_MAX, idle), "held: waits for resume"),
-        Some(Pause::Paced(at)) => {
-            let wait = now.map_or(SHORT_WAIT, |now| {
-                Duration::try_from(at.duration_since(now)).unwrap_or(TIMER_MIN)
-            });
-            (wait, "its place in the rate")
-        }
+        Some(Pause::Paced(at)) => (time_to(at, now), "its place in the rate"),
+        Some(Pause::Batched(at)) => (time_to(at, now), "its batch, which goes again"),
         Some(Pause::Listening) => (SHORT_WAIT, "a place to listen for its answer"),
         Some(Pause::Draining) => (SHORT_WAIT, "another worker"),
         None => (outage_wait(idle), "the ledger or a worker"),
     };
     pause(ctx, wait.max(TIMER_MIN), summary).await;
+}
+
+/// How long it is from `now` to `at`, both by the ledger's clock.
+fn time_to(at: Timestamp, now: Option<Timestamp>) -> Duration {
+    now.map_or(SHORT_WAIT, |now| Duration::try_from(at.duration_since(now)).unwrap_or(TIMER_MIN))
 }
 
 /// One timer that nothing ends early.

@@ -1,5 +1,6 @@
 //! `begin attempt`: the only way to an intent, and so to a hand-over.
 
+use super::batch::BatchRef;
 use super::contract::{Contract, ProviderRef};
 use super::state::{Began, Doubt, Operation, State, Verdict};
 use jiff::{SignedDuration, Timestamp};
@@ -39,6 +40,9 @@ pub struct Intent {
     pub lease: SignedDuration,
     /// How long after the lease "not delivered" is not yet acted on.
     pub settle: SignedDuration,
+    /// The batch that it goes in; `None` where it goes alone, under its own key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchRef>,
 }
 
 /// Why an attempt may not begin.
@@ -127,6 +131,7 @@ impl Operation {
             provider: intent.provider,
             contract: intent.contract,
             content_hash: intent.content_hash,
+            batch: intent.batch,
         });
         self.newest_handed_over = self.attempts;
         self.doubts_ever += 1;
@@ -171,11 +176,14 @@ impl Operation {
         }
     }
 
-    /// Whether `intent` repeats, inside the window, with its lease to spare, exactly what every doubt has sent to the same
-    /// account.
+    /// Whether `intent` repeats, inside the window, with its lease to spare, exactly what every doubt
+    /// has sent to the same account, and in the same batch: the provider knows a request by the key
+    /// that it came under.
     fn is_replay(&self, intent: &Intent, now: Timestamp) -> bool {
         let same = |doubt: &Doubt| {
-            doubt.provider == intent.provider && doubt.content_hash == intent.content_hash
+            doubt.provider == intent.provider
+                && doubt.content_hash == intent.content_hash
+                && doubt.batch == intent.batch
         };
         let for_ = intent.contract.replay.usable_for(intent.lease + intent.settle);
         let until = self.first_intent_at.zip(for_).map(|(first, for_)| first + for_);

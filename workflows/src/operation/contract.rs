@@ -13,11 +13,36 @@ pub struct Contract {
     pub lookup: Lookup,
     /// Whether the provider tells us by itself, in events that carry our key.
     pub events: bool,
+    /// What becomes of messages that share a request.
+    #[serde(default, skip_serializing_if = "Batch::is_none")]
+    pub batch: Batch,
 }
 
 impl Contract {
     /// No replay, no look-up, no events: only a late answer or a human can settle a doubt.
-    pub const NONE: Self = Self { replay: Replay::None, lookup: Lookup::None, events: false };
+    pub const NONE: Self =
+        Self { replay: Replay::None, lookup: Lookup::None, events: false, batch: Batch::None };
+}
+
+/// What becomes of several messages in one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Batch {
+    /// Each goes in a request of its own.
+    #[default]
+    None,
+    /// Each has an outcome of its own.
+    PerItem,
+    /// All are accepted, or none is.
+    AllOrNothing,
+}
+
+impl Batch {
+    /// Whether messages never share a request.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
 }
 
 /// What happens when the same request is sent again under the same key.

@@ -166,6 +166,7 @@ mod tests {
                     content_hash: "hash".into(),
                     lease: SignedDuration::from_mins(15),
                     settle: SignedDuration::from_mins(10),
+                    batch: None,
                 };
                 return op.begin(intent, &moment(*now)).is_ok().then_some((before, false));
             }

@@ -14,6 +14,7 @@
 //!
 //! [`State::may_become`] has it as a function.
 
+use super::batch::BatchRef;
 use super::class::FailureClass;
 use super::contract::{Contract, ProviderRef};
 use jiff::{SignedDuration, Timestamp};
@@ -115,6 +116,9 @@ pub struct Doubt {
     pub contract: Contract,
     /// Hash of the bytes that were sent.
     pub content_hash: String,
+    /// The batch that it went in, if it did not go alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<BatchRef>,
 }
 
 impl Doubt {
@@ -136,6 +140,9 @@ pub struct Acceptance {
     pub message_id: Option<String>,
     /// The attempts that this acceptance speaks for: every doubt that was open then.
     pub covers: Vec<u32>,
+    /// The id of the batch that was accepted with it, where the provider itself says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
 }
 
 /// What a human, or an operator's script, says about an unknown.
@@ -282,6 +289,9 @@ pub struct Operation {
     /// How far the cleanup has come.
     #[serde(default)]
     pub cleanup: Cleanups,
+    /// Whether it shares no request with others any more: a batch with it was refused as a whole.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 impl Operation {
@@ -313,6 +323,7 @@ impl Operation {
             contradicted: false,
             undelivered: false,
             cleanup: Cleanups::default(),
+            alone: false,
         }
     }
 

@@ -32,6 +32,7 @@ fn intent(op: &Operation, contract: Contract) -> Intent {
         content_hash: "hash".into(),
         lease: SignedDuration::from_mins(15),
         settle: SignedDuration::from_mins(10),
+        batch: None,
     }
 }
 

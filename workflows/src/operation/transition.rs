@@ -111,13 +111,15 @@ impl Turn<'_> {
         if self.op.doubt(attempt).is_some_and(|doubt| doubt.provider == ProviderRef::unrecorded()) {
             return Some(Note::PerhapsAnother);
         }
-        if self.op.doubt(attempt).is_none() {
+        let Some(doubt) = self.op.doubt(attempt) else {
             let by_verdict = self.op.accepted.as_ref().is_some_and(|accepted| {
                 accepted.attempt.is_none() && accepted.covers.contains(&attempt)
             });
             self.op.contradicted |= by_verdict;
             return Some(if by_verdict { Note::Contradicts } else { Note::AlreadyRecorded });
-        }
+        };
+        let refused_together = doubt.batch.is_some() && failure.is_of_the_batch();
+        self.op.alone |= refused_together;
         self.op.doubts.retain(|doubt| doubt.number != attempt);
         self.settled.push((attempt, Outcome::NotSent(failure.clone())));
         if self.op.state == State::Expired {
@@ -237,12 +239,13 @@ impl Turn<'_> {
     /// Takes the acceptance for the truth, for every doubt.
     fn accept(&mut self, attempt: Option<u32>, message_id: Option<&str>) {
         let message_id = message_id.map(str::to_owned);
+        let batch = self.op.batch_accepted_with(attempt);
         let covers: Vec<u32> = self.op.doubts.drain(..).map(|doubt| doubt.number).collect();
         for number in &covers {
             let message_id = message_id.clone();
             self.settled.push((*number, Outcome::Accepted { message_id }));
         }
-        self.op.accepted = Some(Acceptance { attempt, message_id, covers });
+        self.op.accepted = Some(Acceptance { attempt, message_id, covers, batch });
         self.op.verdict = None;
         self.op.retry_at = None;
         self.op.class = None;

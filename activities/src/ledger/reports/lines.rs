@@ -179,6 +179,9 @@ pub struct AttemptLine {
     pub lease_ends: Option<Timestamp>,
     /// `accepted`, `not_sent` with class and code, or `None` while in doubt.
     pub outcome: Option<String>,
+    /// The batch that it went in, if it did not go alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<String>,
 }
 
 /// One decision of `show`.

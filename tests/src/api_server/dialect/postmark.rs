@@ -16,6 +16,9 @@ fn error(status: u16, code: u32, message: &str) -> Response {
     Response::new(status, json!({"ErrorCode": code, "Message": message}).to_string())
 }
 
+/// What the refusal of a recipient says.
+const INVALID_TO: &str = "Invalid 'To' address: 'ann@shop.example'.";
+
 /// The codes that a 422 may have, with their classes.
 const CODES: [(u32, FailureClass); 11] = [
     (300, Schema),
@@ -49,6 +52,32 @@ impl Dialect for Postmark {
 
     fn expected(&self, key: &OperationKey) -> String {
         key.to_string()
+    }
+
+    fn batch(&self, request: &Request) -> Option<Vec<(String, Value)>> {
+        if request.path() != "/email/batch" {
+            return None;
+        }
+        let body = request.json();
+        let of = |item: &Value| (text(&item["Metadata"]["operation_key"]), item.clone());
+        Some(body.as_array().into_iter().flatten().map(of).collect())
+    }
+
+    fn batch_answer(&self, ids: &[Option<String>]) -> Response {
+        let entry = |id: &Option<String>| match id {
+            Some(id) => json!({"ErrorCode": 0, "Message": "OK", "MessageID": id}),
+            None => json!({"ErrorCode": 300, "Message": INVALID_TO}),
+        };
+        let entries: Vec<Value> = ids.iter().map(entry).collect();
+        Response::new(200, Value::from(entries).to_string())
+    }
+
+    fn is_per_item(&self) -> bool {
+        true
+    }
+
+    fn refuses(&self, message: &Value) -> bool {
+        text(&message["To"]).starts_with("bad")
     }
 
     fn content(&self, request: &Request) -> Vec<Part> {
@@ -110,7 +139,7 @@ impl Dialect for Postmark {
     fn refusals(&self) -> Vec<(Response, FailureClass)> {
         let mut all = vec![
             (error(401, 10, "Bad token"), Configuration),
-            (error(422, 300, "Invalid 'To' address: 'ann@shop.example'."), Recipient),
+            (error(422, 300, INVALID_TO), Recipient),
             (error(429, 429, "Slow down"), RateLimited),
             (Response::new(429, ""), RateLimited),
             (error(503, 100, "Maintenance"), Overloaded),

@@ -5,12 +5,16 @@ use FailureClass::{Configuration, RateLimited, Recipient, Schema};
 use digest_activities::provider::Provider;
 use digest_activities::provider::api::ApiSettings;
 use digest_workflows::operation::{FailureClass, OperationKey};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Resend's API.
 #[derive(Clone, Copy, Debug)]
 pub struct Resend;
+
+/// The refusal of a recipient.
+const INVALID_TO: &str =
+    r#"{"statusCode":422,"name":"validation_error","message":"Invalid `to` field."}"#;
 
 fn error(status: u16, name: &str) -> Response {
     let body =
@@ -36,6 +40,28 @@ impl Dialect for Resend {
 
     fn expected(&self, key: &OperationKey) -> String {
         key.to_string()
+    }
+
+    fn batch(&self, request: &Request) -> Option<Vec<(String, Value)>> {
+        if request.path() != "/emails/batch" {
+            return None;
+        }
+        let body = request.json();
+        let of = |item: &Value| (text(&item["headers"]["X-Operation-Key"]), item.clone());
+        Some(body.as_array().into_iter().flatten().map(of).collect())
+    }
+
+    fn batch_answer(&self, ids: &[Option<String>]) -> Response {
+        let all: Option<Vec<Value>> =
+            ids.iter().map(|id| Some(json!({"id": id.as_ref()?}))).collect();
+        match all {
+            Some(data) => Response::new(200, json!({"data": data}).to_string()),
+            None => Response::new(422, INVALID_TO),
+        }
+    }
+
+    fn refuses(&self, message: &Value) -> bool {
+        text(&message["to"][0]).starts_with("bad")
     }
 
     fn content(&self, request: &Request) -> Vec<Part> {
@@ -81,8 +107,6 @@ impl Dialect for Resend {
     }
 
     fn refusals(&self) -> Vec<(Response, FailureClass)> {
-        let invalid_to =
-            r#"{"statusCode":422,"name":"validation_error","message":"Invalid `to` field."}"#;
         let mut all = vec![
             (error(401, "missing_api_key"), Configuration),
             (error(401, "restricted_api_key"), Configuration),
@@ -94,8 +118,8 @@ impl Dialect for Resend {
             (error(429, "monthly_quota_exceeded"), Configuration),
             (error(429, "rate_limit_exceeded"), RateLimited),
             (Response::new(429, "<html>slow down</html>"), RateLimited),
-            (Response::new(422, invalid_to), Recipient),
-            (Response::new(400, invalid_to), Recipient),
+            (Response::new(422, INVALID_TO), Recipient),
+            (Response::new(400, INVALID_TO), Recipient),
         ];
         for status in [400, 422] {
             for name in [

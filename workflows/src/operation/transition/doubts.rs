@@ -221,6 +221,7 @@ impl Turn<'_> {
             provider: ProviderRef::unrecorded(),
             contract: Contract::NONE,
             content_hash: String::new(),
+            batch: None,
         });
         self.op.newest_handed_over = self.op.attempts;
         self.op.doubts_ever += 1;
@@ -240,6 +241,10 @@ impl Turn<'_> {
         let Some(pending) = self.op.verdict.take() else { return };
         if pending.verdict == Verdict::Delivered {
             self.accept(None, None);
+            // A person speaks of one message, not of the others in its batch.
+            if let Some(accepted) = &mut self.op.accepted {
+                accepted.batch = None;
+            }
         } else {
             let failure = Failure::new(FailureClass::Ambiguous, "verdict not_delivered");
             self.settle_doubts(&failure, 0.0);
