@@ -158,6 +158,10 @@ fn the_two_ddl_files_differ_in_dialect_only() {
             include_str!("../../src/ledger/migrations/0004_content.postgres.sql"),
             include_str!("../../src/ledger/migrations/0004_content.sqlite.sql"),
         ),
+        (
+            include_str!("../../src/ledger/migrations/0005_suppressions.postgres.sql"),
+            include_str!("../../src/ledger/migrations/0005_suppressions.sqlite.sql"),
+        ),
     ] {
         assert_eq!(normal(in_sqlite(postgres)), normal(sqlite.to_owned()));
     }
