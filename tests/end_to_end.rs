@@ -39,6 +39,7 @@ mod end_to_end {
     mod runs;
     mod same_bytes;
     mod signals;
+    mod sms;
     mod starts;
     mod thousand;
     mod twice;

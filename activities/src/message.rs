@@ -10,11 +10,13 @@
 mod address;
 mod load;
 mod mime;
+mod sms;
 mod templates;
 mod unsubscribe;
 
 pub use crate::redacted::Redacted;
 pub use load::TemplateError;
+pub use sms::{Encoding, Length, Sender, TEXT_UNITS_MAX};
 pub use templates::{RESERVED_NAMES, Templates};
 pub use unsubscribe::{UNSUBSCRIBE_SECRET_VARIABLE, UnsubscribeSecret};
 
@@ -34,16 +36,21 @@ pub const HEADER_CHARS_MAX: usize = 2_000;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageSettings {
-    /// The `From` mailbox, such as `Shop <digest@shop.example>`; a template.
+    /// The sender, a template: the `From` mailbox, such as `Shop <digest@shop.example>`, or what
+    /// [`Sender`] takes for a text message.
     pub from: String,
-    /// The subject's template file. Paths are relative to the configuration file.
-    pub subject: PathBuf,
+    /// The subject's template file. Paths are relative to the configuration file. A message without
+    /// a subject is a text message.
+    #[serde(default)]
+    pub subject: Option<PathBuf>,
     /// The plain text part's template file.
     pub text: PathBuf,
-    /// The HTML part's template file; without it the message is plain text only.
+    /// The HTML part's template file; without it the message is plain text only. A text message has
+    /// none.
     #[serde(default)]
     pub html: Option<PathBuf>,
-    /// Where a customer unsubscribes; a template. An https URL gets one-click headers (RFC 8058).
+    /// Where a customer unsubscribes; a template. In a mail an https URL gets one-click headers
+    /// (RFC 8058); a text message has it where its template prints it.
     #[serde(default)]
     pub unsubscribe_url: Option<String>,
     /// What happens to a customer without rows.
@@ -85,18 +92,21 @@ pub enum Rendered {
     NothingToSend,
 }
 
-/// A message as it is stored in the ledger and sent by every attempt, byte for byte.
+/// A message as it is stored in the ledger and sent by every attempt, byte for byte. A text message
+/// has neither subject nor HTML, headers nor bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenMessage {
-    /// The one envelope recipient: a bare ASCII address, an international domain in its A-labels.
+    /// The one envelope recipient: a bare ASCII address, an international domain in its A-labels; of
+    /// a text message a number in E.164.
     pub recipient: Redacted<String>,
-    /// The envelope sender: the bare address of `from`.
+    /// The envelope sender: the bare address of `from`; of a text message a [`Sender`].
     pub sender: String,
-    /// The `From` header's value, unencoded: `Shop <digest@shop.example>`.
+    /// The `From` header's value, unencoded: `Shop <digest@shop.example>`; of a text message its
+    /// sender.
     pub from: String,
-    /// The subject, unfolded and unencoded: one line, no control characters, never empty.
+    /// The subject, unfolded and unencoded: one line, no control characters, never empty in a mail.
     pub subject: Redacted<String>,
-    /// The plain text part; lines end with LF, and so does the last.
+    /// The plain text part; lines end with LF, and in a mail so does the last.
     pub text: Redacted<String>,
     /// The HTML part, if the campaign has one; lines as in `text`.
     pub html: Option<Redacted<String>>,
@@ -106,6 +116,7 @@ pub struct FrozenMessage {
     /// the customer's token.
     pub headers: Redacted<Vec<(String, String)>>,
     /// The whole RFC 5322 message: ASCII, CRLF line ends only, not dot-stuffed, the last line ended.
+    /// Empty in a text message.
     #[serde(with = "mime::ascii")]
     pub mime: Redacted<Vec<u8>>,
     /// Lower-case hexadecimal SHA-256 of all of the above: what one provider takes from the bytes,
@@ -127,7 +138,20 @@ pub fn sender_domain(from: &str) -> Option<String> {
     Some(address::Mailbox::parse(from).ok()?.address.domain().to_owned())
 }
 
+/// The setting `message.from` of text messages; `None` where it is a template, or no [`Sender`].
+#[must_use]
+pub fn fixed_sender(from: &str) -> Option<&str> {
+    let from = from.trim();
+    Sender::parse(from).is_some().then_some(from)
+}
+
 impl FrozenMessage {
+    /// The length of a text message; `None` for a mail.
+    #[must_use]
+    pub fn length(&self) -> Option<Length> {
+        self.mime.reveal().is_empty().then(|| Length::of(self.text.reveal()))
+    }
+
     /// Takes the bytes apart from the rest, for storing each in its own column.
     #[must_use]
     pub fn split(mut self) -> (MessageHead, Vec<u8>) {
@@ -162,7 +186,16 @@ impl FrozenMessage {
 
 #[cfg(test)]
 mod tests {
-    use super::sender_domain;
+    use super::{fixed_sender, sender_domain};
+
+    #[test]
+    fn a_fixed_sender_of_text_messages_is_known_and_a_template_is_not() {
+        assert_eq!(fixed_sender(" +15005550006 "), Some("+15005550006"));
+        assert_eq!(fixed_sender("Shop"), Some("Shop"));
+        for from in ["{{ brand }}", "{% if a %}b{% endif %}", "Shop <digest@shop.example>"] {
+            assert_eq!(fixed_sender(from), None, "{from}");
+        }
+    }
 
     #[test]
     fn a_fixed_sender_has_a_domain_and_a_template_has_none() {

@@ -19,6 +19,7 @@ pub mod sendgrid;
 pub mod ses;
 pub mod smtp;
 pub(crate) mod tls;
+pub mod twilio;
 
 pub use tls::TlsError;
 
@@ -44,7 +45,9 @@ pub enum Reply {
     Unknown(String),
 }
 
-/// What a look-up found.
+/// What a look-up found. Where the contract's look-up is by content, a record that is exactly the
+/// message counts like one that carries our key; whether another operation can have made it is asked
+/// of the ledger, not of the adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A record that carries our key: accepted and tried, whatever became of it later.
@@ -100,8 +103,14 @@ pub trait Provider: Send + Sync {
     }
 
     /// Asks the provider what became of `key`, first handed over at `since`. Only called where the
-    /// contract offers a look-up; what does not offer one has nothing to say.
-    fn look_up<'a>(&'a self, _key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
+    /// contract offers a look-up; what does not offer one has nothing to say. `message` is what was
+    /// handed over, where the contract's look-up is by content and it is still stored.
+    fn look_up<'a>(
+        &'a self,
+        _key: &'a OperationKey,
+        _message: Option<&'a FrozenMessage>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
         async { Found::Unavailable("the provider has no look-up by key".to_owned()) }.boxed()
     }
 

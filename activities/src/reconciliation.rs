@@ -3,11 +3,17 @@
 
 use crate::crash;
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, Recorded};
+use crate::ledger::{Actor, LedgerError, Recorded};
+use crate::message::FrozenMessage;
 use crate::provider::Found;
 use digest_workflows::activities::{Evidence, OperationInput, Progress, RecordInput};
 use digest_workflows::operation::{Event, Finding, Operation, State};
+use jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
+
+/// How much earlier than a hand-over its record may seem to be made, and another's later than it can
+/// be, by clocks that differ.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 
 /// Asks the ledger what time has settled and, where a look-up is due, the provider.
 ///
@@ -26,15 +32,7 @@ pub async fn reconcile(parts: &Parts, input: &OperationInput) -> Result<Progress
     if !operation.look_up_is_due(now) {
         return Ok(progress(recorded));
     }
-    let since = operation.first_intent_at.unwrap_or(now);
-    let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
-    let look_up = parts.provider.look_up(&input.key, since);
-    let finding = match tokio::time::timeout(limit, look_up).await {
-        Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
-        Ok(Found::Refused(class)) => Finding::Refused(class),
-        Ok(Found::Miss) => Finding::Miss,
-        Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
-    };
+    let finding = look_up(parts, input, operation.first_intent_at.unwrap_or(now)).await?;
     crash::point("looked-up");
     let event = Event::LookedUp { finding, asked_at: now, random: input.random };
     Ok(progress(note(parts, input, &event).await?))
@@ -64,6 +62,50 @@ pub async fn record(parts: &Parts, input: &RecordInput) -> Result<Progress, Gate
 pub(crate) fn serves_doubts(parts: &Parts, operation: &Operation) -> bool {
     let ours = parts.provider.provider_ref();
     operation.doubts.iter().all(|doubt| doubt.provider == ours)
+}
+
+/// Asks the provider about the operation, first handed over at `since`.
+async fn look_up(
+    parts: &Parts,
+    input: &OperationInput,
+    since: Timestamp,
+) -> Result<Finding, GateError> {
+    let lookup = parts.provider.contract().lookup;
+    let message =
+        if lookup.is_by_content() { parts.ledger.message(&input.key).await? } else { None };
+    let limit = Duration::try_from(input.rules.timeouts.timeout).unwrap_or(Duration::from_secs(30));
+    let asked = parts.provider.look_up(&input.key, message.as_ref(), since);
+    let finding = match tokio::time::timeout(limit, asked).await {
+        Ok(Found::Accepted { message_id }) => Finding::Accepted { message_id },
+        Ok(Found::Refused(class)) => Finding::Refused(class),
+        Ok(Found::Miss) => Finding::Miss,
+        Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
+    };
+    match (&finding, message) {
+        (Finding::Accepted { .. } | Finding::Refused(_), Some(message))
+            if may_be_anothers(parts, input, &message, since).await? =>
+        {
+            tracing::info!(
+                key = %input.key,
+                "a record was found that another operation with the same content may have made, so it counts for nothing"
+            );
+            Ok(Finding::Unavailable)
+        }
+        _ => Ok(finding),
+    }
+}
+
+/// Whether what was found by the content of `message` can have been made by another operation: its
+/// record has no key that tells. Asked after the provider, since whoever made a record that it has
+/// found has put the intent on record before.
+async fn may_be_anothers(
+    parts: &Parts,
+    input: &OperationInput,
+    message: &FrozenMessage,
+    since: Timestamp,
+) -> Result<bool, LedgerError> {
+    let since = since.saturating_sub(CLOCKS_DIFFER).unwrap_or(since);
+    parts.ledger.has_same_content(&input.key, &message.content_hash, since).await
 }
 
 async fn note(parts: &Parts, input: &OperationInput, event: &Event) -> Result<Recorded, GateError> {

@@ -9,6 +9,7 @@ mod secret;
 mod sendgrid;
 mod ses;
 pub mod svix;
+mod twilio;
 
 pub use mailgun::MailgunWebhook;
 pub use postmark::PostmarkWebhook;
@@ -16,6 +17,7 @@ pub use resend::ResendWebhook;
 pub use secret::SecretError;
 pub use sendgrid::SendgridWebhook;
 pub use ses::{Fetch, Https, SesWebhook, Topic, TopicError};
+pub use twilio::TwilioWebhook;
 
 use digest_workflows::operation::Finding;
 use futures::future::BoxFuture;
@@ -30,6 +32,8 @@ pub const TOLERANCE: SignedDuration = SignedDuration::from_mins(5);
 /// A request as it came.
 #[derive(Clone, Copy)]
 pub struct Received<'a> {
+    /// The query of its URL, as it was written; empty without one.
+    pub query: &'a str,
     /// Its headers.
     pub headers: &'a HeaderMap,
     /// Its body, byte for byte.

@@ -1,6 +1,9 @@
 //! Rendering, judged by what an independent parser reads from the bytes.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "message/sms.rs"]
+mod sms;
+
 use digest_activities::message::{
     FrozenMessage, HEADER_CHARS_MAX, MESSAGE_BYTES_MAX, MessageSettings, RESERVED_NAMES, Redacted,
     RenderInput, Rendered, TemplateError, Templates, WhenEmpty,
@@ -32,7 +35,7 @@ impl Campaign {
             folder: tempfile::tempdir().unwrap(),
             settings: MessageSettings {
                 from: "Shop <digest@shop.example>".into(),
-                subject: "templates/subject.txt".into(),
+                subject: Some("templates/subject.txt".into()),
                 text: "templates/digest.txt".into(),
                 html: Some("templates/digest.html".into()),
                 unsubscribe_url: Some(UNSUBSCRIBE.into()),

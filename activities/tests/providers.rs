@@ -14,3 +14,5 @@ mod real;
 mod senders;
 #[path = "providers/suite.rs"]
 mod suite;
+#[path = "providers/twilio.rs"]
+mod twilio;

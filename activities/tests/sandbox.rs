@@ -342,15 +342,15 @@ async fn a_look_up_finds_what_was_accepted_and_nothing_else() {
     }
     let id = accepted(&sandbox.witness(), &key("a")).pop();
     let now = Timestamp::now();
-    assert_eq!(provider.look_up(&key("a"), now).await, Found::Accepted { message_id: id });
-    assert_eq!(provider.look_up(&key("b"), now).await, Found::Miss);
+    assert_eq!(provider.look_up(&key("a"), None, now).await, Found::Accepted { message_id: id });
+    assert_eq!(provider.look_up(&key("b"), None, now).await, Found::Miss);
     // A key whose encoded form needs encoding again.
-    assert_eq!(provider.look_up(&key("ü&=1"), now).await, Found::Miss);
+    assert_eq!(provider.look_up(&key("ü&=1"), None, now).await, Found::Miss);
     attempt(&sandbox, &key("ü&=1"), &message("hello")).await;
-    assert!(matches!(provider.look_up(&key("ü&=1"), now).await, Found::Accepted { .. }));
+    assert!(matches!(provider.look_up(&key("ü&=1"), None, now).await, Found::Accepted { .. }));
 
     sandbox.stop().await;
-    let gone = provider.look_up(&key("a"), now).await;
+    let gone = provider.look_up(&key("a"), None, now).await;
     assert!(matches!(gone, Found::Unavailable(_)), "{gone:?}");
 }
 
@@ -370,21 +370,21 @@ async fn a_look_up_finds_nothing_before_its_lag_is_over_or_if_it_is_blind() {
         attempt(&sandbox, &key(customer), &message("hello")).await;
     }
     let now = Timestamp::now();
-    assert_eq!(sandbox.provider().look_up(&key("a"), now).await, Found::Miss);
+    assert_eq!(sandbox.provider().look_up(&key("a"), None, now).await, Found::Miss);
     sandbox.stop().await;
 
     age(&log, SignedDuration::from_hours(1));
     let sandbox = start_on(behaviour, &log).await;
-    let found = sandbox.provider().look_up(&key("a"), now).await;
+    let found = sandbox.provider().look_up(&key("a"), None, now).await;
     assert!(matches!(found, Found::Accepted { .. }), "{found:?}");
-    assert_eq!(sandbox.provider().look_up(&key("b"), now).await, Found::Miss);
+    assert_eq!(sandbox.provider().look_up(&key("b"), None, now).await, Found::Miss);
     assert_eq!(sandbox.provider().contract().lookup, Lookup::ByKey { miss_counts: false });
 }
 
 #[tokio::test]
 async fn a_sandbox_without_look_up_does_not_say_that_it_missed() {
     let sandbox = start(Behaviour::none()).await;
-    let found = sandbox.provider().look_up(&key("a"), Timestamp::now()).await;
+    let found = sandbox.provider().look_up(&key("a"), None, Timestamp::now()).await;
     assert_eq!(found, Found::Unavailable("http 404 no_lookup".into()));
 }
 
@@ -636,7 +636,7 @@ async fn check_run(behaviour: &Behaviour) -> Result<Vec<String>, String> {
             if behaviour.contract.replay != Replay::None && after.len() > 1 {
                 return Err(format!("{key} was accepted twice under {:?}", behaviour.contract));
             }
-            let found = sandbox.provider().look_up(&key, Timestamp::now()).await;
+            let found = sandbox.provider().look_up(&key, None, Timestamp::now()).await;
             let hit = Found::Accepted { message_id: after.first().cloned() };
             let right = if after.is_empty() { Found::Miss } else { hit };
             if found != right {

@@ -1,12 +1,22 @@
 //! Several messages in one request: what becomes of each when one is refused, when all are, and when
 //! nobody hears the answer.
 
+use crate::end_to_end::outage::behind_a_proxy;
 use crate::end_to_end::world::{
-    API_KEY, Customer, PERIOD, Plan, World, counts, through, until, world,
+    API_KEY, Customer, PERIOD, Plan, Taken, World, counts, through, until, world,
 };
-use digest_tests::api_server::{Act, ApiServer, End, Phase, Postmark, Resend, Response};
+use digest_activities::message::Redacted;
+use digest_activities::provider::api::ApiSettings;
+use digest_activities::{cleanup, delivery, eligibility};
+use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Postmark, Resend, Response};
+use digest_workflows::activities::{
+    DeliverInput, EnqueueInput, OperationInput, RunPlan, RunStart, WatchInput,
+};
+use digest_workflows::operation::OperationKey;
+use futures::future::join_all;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A campaign in batches, with times that a batch of a hundred keeps on a busy machine.
@@ -151,6 +161,7 @@ async fn a_worker_that_dies_anywhere_in_a_batch_costs_nobody_a_message() {
     for (number, point) in POINTS.into_iter().enumerate() {
         let name = format!("batch-dies-{number}");
         let plan = batched(&name).customers(20);
+        let plan = if number % 2 == 0 { plan } else { plan.postgres() };
         let Some((world, server)) = through(plan, Resend, vec![]).await else { return };
         let dying = [API_KEY, ("DIGESTD_CRASH_AT", point)];
         let worker = world.worker_with(&dying).await;
@@ -184,6 +195,101 @@ async fn a_batch_in_doubt_is_settled_by_a_worker_that_makes_none() {
     check(&world, &server).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_come_while_the_ledger_is_away_are_kept_by_the_workflows_of_all_members() {
+    // An answer that takes long enough for the ledger to go meanwhile.
+    let server = ApiServer::start(Arc::new(Resend), None, [Act::TakeThenDribble]).await.unwrap();
+    let server = Arc::new(server);
+    let plan = batched("batch-cut").customers(12).with("worker.concurrency", 12);
+    let plan = plan.with("provider.kind", "resend").with("provider.url", server.url());
+    let plan = plan.with("provider.timeout", "8s").with("provider.lease", "12s");
+    let plan = plan.with("worker.shutdown_grace", "12s");
+    let Some((mut world, proxy)) = behind_a_proxy(plan, "batch_cut").await else { return };
+    let record = Arc::clone(&server);
+    world.received_by(move || {
+        let taken = record.record().taken.into_iter();
+        taken.map(|taken| Taken { key: taken.key, at: None, body: None }).collect()
+    });
+    let worker = world.worker_with(&[API_KEY]).await;
+    world.start_run().await;
+    let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken.len();
+    proxy.cut();
+    until("a ledger that takes no outcome", async || {
+        let offers = worker.said().matches("the ledger did not take the outcomes").count();
+        (offers >= 4).then_some(())
+    })
+    .await;
+    proxy.heal();
+    counts(&world.closed().await, &[("selected", 12), ("cleaned", 12), ("unknown", 0)]);
+    for taken in &server.record().taken[..taken] {
+        let shown = world.show(&OperationKey::parse(&taken.key).unwrap()).await;
+        assert_eq!(shown["attempts"].as_array().unwrap().len(), 1, "{shown:#}");
+    }
+    println!("n = {taken} outcomes of one batch kept without a ledger");
+    check(&world, &server).await;
+}
+
+/// Every delivery of a run executed twice at once, without an engine that drives them.
+async fn twice_at_once(plan: Plan) {
+    const CUSTOMERS: u64 = 30;
+    let plan = plan.customers(30).with("provider.batch", 8);
+    let Some((world, server)) = through(plan, Resend, vec![]).await else { return };
+    let key = Some(Redacted::new(API_KEY.1.to_owned()));
+    let settings = ApiSettings { url: Some(server.url()), key, ..ApiSettings::default() };
+    let bench = world.bench_with(Resend.adapter(&settings).unwrap()).await;
+    let parts = &bench.parts;
+    let (campaign, period) = (world.campaign.clone(), PERIOD.parse().unwrap());
+    let run = RunStart { campaign, period, tick: None };
+    let RunPlan { ledger, rules, .. } = eligibility::open_run(parts, &run).await.unwrap();
+    while !eligibility::freeze_page(parts, &run).await.unwrap() {}
+    let page =
+        EnqueueInput { run: run.clone(), ledger: ledger.clone(), after: 0, until: CUSTOMERS };
+    let keys = eligibility::enqueue(parts, &page).await.unwrap().keys;
+    let operation = |key: &OperationKey| OperationInput {
+        key: key.clone(),
+        ledger: ledger.clone(),
+        rules: rules.clone(),
+        random: 0.5,
+    };
+    let deliveries = keys.iter().chain(&keys).map(|key| {
+        let (parts, client) = (Arc::clone(parts), world.client.clone());
+        let operation = operation(key);
+        let input = DeliverInput { operation, generation: 1, ordinal: 1, slot: None };
+        tokio::spawn(async move { delivery::deliver(&parts, &client, input).await })
+    });
+    for delivered in join_all(deliveries).await {
+        delivered.unwrap().unwrap();
+    }
+    for key in &keys {
+        world.until_state(key, "sent").await;
+        cleanup::clean_up(parts, &operation(key)).await.unwrap();
+    }
+    let (by, reason) = (String::new(), String::new());
+    let watch = WatchInput { run, ledger: ledger.clone(), by, reason, noted: 0 };
+    assert!(eligibility::watch(parts, &watch).await.unwrap().closed);
+    let record = server.record();
+    let sizes: Vec<usize> = record
+        .requests
+        .iter()
+        .map(|request| request.json().as_array().map_or(0, Vec::len))
+        .collect();
+    assert!(sizes.iter().all(|size| (1..=8).contains(size)), "{sizes:?}");
+    assert_eq!(sizes.iter().sum::<usize>(), keys.len(), "somebody was sent twice: {sizes:?}");
+    println!("n = {} deliveries, each executed twice at once, in {sizes:?}", keys.len());
+    check(&world, &server).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_that_are_executed_twice_at_once_share_requests_and_go_once_in_sqlite() {
+    twice_at_once(batched("batch-at-once")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deliveries_that_are_executed_twice_at_once_share_requests_and_go_once_in_postgres() {
+    twice_at_once(batched("batch-at-once-postgres").postgres()).await;
+}
+
 /// Two requests a second, and a worker that is killed in the middle of a batch.
 async fn at_two_a_second(name: &str, customers: usize, share: usize) {
     let plan = batched(name).customers(customers).with("provider.rate_per_second", 2.0);
@@ -212,13 +318,14 @@ async fn at_two_a_second(name: &str, customers: usize, share: usize) {
         begun.elapsed(),
         3.0 / f64::from(u32::try_from(customers).unwrap()),
     );
-    assert!(record.requests.len() * share <= customers, "{} requests", record.requests.len());
+    let requests = record.requests.len();
+    assert!(requests * share <= customers, "{requests} requests");
     check(&world, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_customers_at_two_requests_a_second_survive_a_kill() {
-    at_two_a_second("batch-hundred", 100, 4).await;
+    at_two_a_second("batch-hundred", 100, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

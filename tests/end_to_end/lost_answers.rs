@@ -2,18 +2,20 @@
 //! settle ends as sent without a human, anything else is shown as unknown, and nobody gets two.
 
 use crate::end_to_end::world::{counts, through, world};
+use digest_tests::api_server::twilio::ACCOUNT;
 use digest_tests::api_server::{
-    Act, Dialect, End, Mailgun, Phase, Postmark, Resend, Sendgrid, Ses,
+    Act, Dialect, End, Mailgun, Phase, Postmark, Resend, Sendgrid, Ses, Twilio,
 };
 use digest_tests::free_port;
 use digest_tests::tellers::Teller;
 use jiff::Timestamp;
 
 const CUSTOMERS: usize = 5;
-const SECRETS: [(&str, &str); 3] = [
+const SECRETS: [(&str, &str); 4] = [
     ("DIGESTD_PROVIDER_API_KEY", "secret"),
     ("DIGESTD_PROVIDER_USERNAME", "AKIDEXAMPLE"),
     ("DIGESTD_PROVIDER_PASSWORD", "secret"),
+    ("DIGESTD_WEBHOOK_SECRET", "secret"),
 ];
 
 /// What a provider can do about an answer that was lost, webhooks aside.
@@ -21,7 +23,7 @@ const SECRETS: [(&str, &str); 3] = [
 enum Promise {
     /// The same request again returns the original.
     Replays,
-    /// It can be asked about our key.
+    /// It can be asked about our key, or the content.
     Finds,
     /// Nothing.
     Nothing,
@@ -37,6 +39,10 @@ async fn lose_answers(
 ) {
     let mut plan = world(&format!("lost-{name}-{}", if postgres { "postgres" } else { "sqlite" }));
     plan = plan.customers(CUSTOMERS);
+    if dialect.sends_text_messages() {
+        // It listens, since only a callback carries the key; nobody calls.
+        plan = plan.text_messages(free_port().unwrap());
+    }
     if let Some((setting, value)) = setting {
         plan = plan.with(setting, value);
     }
@@ -76,6 +82,7 @@ async fn lose_answers(
 async fn every_provider(postgres: bool) {
     let region = ("provider.region", toml::Value::from("eu-west-1"));
     let with_look_up = ("provider.lookup", toml::Value::from(true));
+    let of_account = ("provider.account_sid", toml::Value::from(ACCOUNT));
     let (bare, activity) = (Sendgrid { has_look_up: false }, Sendgrid { has_look_up: true });
     tokio::join!(
         lose_answers("resend", postgres, Resend, Promise::Replays, None),
@@ -86,6 +93,7 @@ async fn every_provider(postgres: bool) {
         lose_answers("sendgrid-activity", postgres, activity, Promise::Finds, Some(with_look_up)),
         lose_answers("sendgrid", postgres, bare, Promise::Nothing, None),
         lose_answers("ses", postgres, Ses, Promise::Nothing, Some(region)),
+        lose_answers("twilio", postgres, Twilio, Promise::Finds, Some(of_account)),
     );
 }
 
@@ -105,12 +113,17 @@ async fn answers_lost_by_every_provider_end_as_its_contract_says_on_postgres() {
 async fn told(name: &str, dialect: impl Dialect + Clone, teller: Teller) {
     let port = free_port().unwrap();
     let plan = world(&format!("told-{name}")).customers(1);
-    let plan = plan.with("webhooks.listen", format!("127.0.0.1:{port}"));
+    let plan = if dialect.sends_text_messages() {
+        plan.text_messages(port).with("provider.account_sid", ACCOUNT)
+    } else {
+        plan.with("webhooks.listen", format!("127.0.0.1:{port}"))
+    };
     let plan = plan.with("retry.ambiguous.max_attempts", 2);
     let script = vec![Act::Fail(Phase::Taken, End::Reset); 100];
     let Some((world, server)) = through(plan, dialect, script).await else { return };
     let secret = teller.secret();
-    let secrets = [SECRETS[0], ("DIGESTD_WEBHOOK_SECRET", secret.as_str())];
+    let mut secrets = SECRETS;
+    secrets[3].1 = &secret;
     let _worker = world.worker_with(&secrets).await;
     world.start_run().await;
     let key = world.key("customer-0001");
@@ -118,7 +131,7 @@ async fn told(name: &str, dialect: impl Dialect + Clone, teller: Teller) {
     let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken;
     let now = Timestamp::now().as_second();
     let told = teller.delivered(&taken[0].key, &taken[0].id, now).unwrap();
-    let url = format!("http://127.0.0.1:{port}/webhooks/{name}");
+    let url = format!("http://127.0.0.1:{port}/webhooks/{name}{}", told.query);
     for _ in 0..2 {
         let mut request = reqwest::Client::new().post(&url).body(told.body.clone());
         for (header, value) in &told.headers {
@@ -141,6 +154,7 @@ async fn what_a_provider_tells_by_itself_settles_a_lost_answer() {
         told("postmark", Postmark, Teller::Postmark),
         told("sendgrid", Sendgrid { has_look_up: false }, Teller::sendgrid().unwrap()),
         told("mailgun", Mailgun, Teller::Mailgun),
+        told("twilio", Twilio, Teller::Twilio),
     );
 }
 

@@ -32,8 +32,13 @@ impl Provider for PanicsFor {
         self.1.prepare(key, message)
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, since: Timestamp) -> BoxFuture<'a, Found> {
-        self.1.look_up(key, since)
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        message: Option<&'a FrozenMessage>,
+        since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
+        self.1.look_up(key, message, since)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

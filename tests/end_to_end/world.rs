@@ -18,7 +18,7 @@ pub(crate) use api::{API_KEY, through};
 pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly, failed_tasks, payload};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
-pub(crate) use plan::{Customer, Plan, world};
+pub(crate) use plan::{Customer, Plan, text_number, world};
 pub(crate) use process::Worker;
 pub(crate) use proxy::Proxy;
 pub(crate) use within::Bench;
@@ -86,6 +86,7 @@ pub(crate) struct World {
     pub(crate) shop: Database,
     pub(crate) ledger: Database,
     customers: Vec<Customer>,
+    variables: Vec<(&'static str, &'static str)>,
     taken: Option<Box<dyn Fn() -> Vec<Taken> + Send + Sync>>,
     workers: std::sync::atomic::AtomicU32,
 }

@@ -5,7 +5,7 @@
 mod dialect;
 mod talk;
 
-pub use dialect::{Dialect, Mailgun, Part, Postmark, Resend, Sendgrid, Ses};
+pub use dialect::{Dialect, Mailgun, Part, Postmark, Resend, Sendgrid, Ses, Twilio, twilio};
 
 use crate::authority::Authority;
 use crate::watched;

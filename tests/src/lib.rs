@@ -15,6 +15,7 @@ pub mod smtp;
 pub mod sns;
 pub mod svix;
 pub mod tellers;
+pub mod twilio;
 mod watched;
 
 pub use scripted::free_port;

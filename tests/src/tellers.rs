@@ -1,6 +1,7 @@
 //! What providers tell by their webhooks, as genuine requests, for tests of what listens.
 
-use crate::svix;
+use crate::api_server::twilio::PUBLIC_URL;
+use crate::{svix, twilio};
 use anyhow::{Context, Result};
 use data_encoding::{BASE64, HEXLOWER};
 use hmac::{Hmac, KeyInit, Mac};
@@ -11,6 +12,8 @@ use sha2::Sha256;
 /// One request to `/webhooks/<kind>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
+    /// The query of its URL, with its question mark; mostly empty.
+    pub query: String,
     /// Its headers.
     pub headers: Vec<(&'static str, String)>,
     /// Its body.
@@ -27,11 +30,14 @@ pub enum Teller {
     Sendgrid(Box<KeyPair>),
     /// Mailgun, which signs a time and a token.
     Mailgun,
+    /// Twilio, which signs the URL that it was told, and the form.
+    Twilio,
 }
 
 const SVIX_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const ACCOUNT: &str = "hook:word";
 const SIGNING_KEY: &str = "signing-key";
+const AUTH_TOKEN: &str = "auth-token";
 
 impl Teller {
     /// SendGrid with a fresh key.
@@ -50,6 +56,7 @@ impl Teller {
             Self::Postmark => ACCOUNT.to_owned(),
             Self::Sendgrid(pair) => BASE64.encode(&pair.subject_public_key_info()),
             Self::Mailgun => SIGNING_KEY.to_owned(),
+            Self::Twilio => AUTH_TOKEN.to_owned(),
         }
     }
 
@@ -63,13 +70,14 @@ impl Teller {
                 let data = json!({"email_id": id, "tags": {"operation_key": key}});
                 let body = json!({"type": "email.delivered", "data": data}).to_string();
                 let headers = svix::sign(SVIX_SECRET, id, at, body.as_bytes())?;
-                Told { headers, body }
+                Told { query: String::new(), headers, body }
             }
             Self::Postmark => {
                 let metadata = json!({"operation_key": key});
                 let body = json!({"RecordType": "Delivery", "MessageID": id, "Metadata": metadata});
                 let basic = format!("Basic {}", BASE64.encode(ACCOUNT.as_bytes()));
-                Told { headers: vec![("authorization", basic)], body: body.to_string() }
+                let headers = vec![("authorization", basic)];
+                Told { query: String::new(), headers, body: body.to_string() }
             }
             Self::Sendgrid(pair) => {
                 let body = json!([{
@@ -82,7 +90,7 @@ impl Teller {
                     ("x-twilio-email-event-webhook-signature", BASE64.encode(&signature)),
                     ("x-twilio-email-event-webhook-timestamp", at.to_string()),
                 ];
-                Told { headers, body }
+                Told { query: String::new(), headers, body }
             }
             Self::Mailgun => {
                 let mac = Hmac::<Sha256>::new_from_slice(SIGNING_KEY.as_bytes())?;
@@ -96,7 +104,14 @@ impl Teller {
                         "user-variables": {"operation_key": key},
                     },
                 });
-                Told { headers: Vec::new(), body: body.to_string() }
+                Told { query: String::new(), headers: Vec::new(), body: body.to_string() }
+            }
+            Self::Twilio => {
+                let fields = [("MessageSid", id), ("MessageStatus", "delivered"), ("To", "+1")];
+                let query = format!("?operation={key}");
+                let url = format!("{PUBLIC_URL}/webhooks/twilio{query}");
+                let headers = vec![(twilio::SIGNATURE, twilio::sign(AUTH_TOKEN, &url, &fields))];
+                Told { query, headers, body: twilio::form(&fields) }
             }
         })
     }

@@ -16,9 +16,11 @@ use digest_activities::provider::sandbox::{Behaviour, Sandbox, SandboxProvider};
 use digest_activities::provider::sendgrid::Sendgrid;
 use digest_activities::provider::ses::{Ses, SesSettings};
 use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
+use digest_activities::provider::twilio::{Twilio, TwilioSettings, callback};
 use digest_activities::source::{Queries, Source};
 use digest_activities::webhook::{
-    Https, MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, SesWebhook, Webhook,
+    Https, MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, SesWebhook,
+    TwilioWebhook, Webhook,
 };
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
@@ -76,7 +78,7 @@ pub fn source(config: &Config, secrets: &Secrets) -> anyhow::Result<Source> {
 pub fn templates(config: &Config, secrets: &Secrets) -> anyhow::Result<Templates> {
     let settings = MessageSettings {
         from: config.message.from.clone(),
-        subject: config.message.subject.clone().unwrap_or_default(),
+        subject: config.message.subject.clone(),
         text: config.message.text.clone(),
         html: config.message.html.clone(),
         unsubscribe_url: config.message.unsubscribe_url.clone(),
@@ -152,11 +154,19 @@ fn by_api(
             let configuration_set = own.configuration_set.clone();
             Arc::new(Ses::new(&settings, &SesSettings { region, configuration_set })?)
         }
-        ProviderKind::Sandbox | ProviderKind::Smtp | ProviderKind::Twilio => bail!(
-            "provider.kind = {:?} has no adapter in this version, which delivers mail only; use \
-             \"smtp\" or another provider of mail, or \"sandbox\" to try digestd out",
-            kind.name()
-        ),
+        ProviderKind::Twilio => {
+            let sender = message::fixed_sender(&config.message.from).map(str::to_owned);
+            let own = TwilioSettings {
+                account_sid: own.account_sid.clone(),
+                sender,
+                public_url: config.webhooks.public_url.clone(),
+                validity: own.validity,
+            };
+            Arc::new(Twilio::new(&settings, &own)?)
+        }
+        ProviderKind::Sandbox | ProviderKind::Smtp => {
+            bail!("provider.kind = {:?} has no API", kind.name())
+        }
     })
 }
 
@@ -188,6 +198,10 @@ pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<
         ProviderKind::Postmark => Arc::new(PostmarkWebhook::new(secrets)?),
         ProviderKind::Sendgrid => Arc::new(SendgridWebhook::new(secrets)?),
         ProviderKind::Mailgun => Arc::new(MailgunWebhook::new(secrets)?),
+        ProviderKind::Twilio => {
+            let public_url = config.webhooks.public_url.as_deref().unwrap_or_default();
+            Arc::new(TwilioWebhook::new(secrets, &callback(public_url))?)
+        }
         ProviderKind::Ses => {
             let fetch = Https::new(config.provider.ca_file.as_deref())?;
             Arc::new(SesWebhook::new(config.webhooks.topics.clone(), Arc::new(fetch)))
@@ -259,10 +273,15 @@ pub async fn provider_to_ask(
         } else {
             provider(config, secrets).await?
         };
-    if delivering.provider.contract().lookup.is_offered() {
+    let lookup = delivering.provider.contract().lookup;
+    if lookup.is_by_key() {
         return Ok(Ok(delivering));
     }
-    Ok(Err("its contract has no look-up by key"))
+    Ok(Err(if lookup.is_by_content() {
+        "it is asked by the message's content, which is not kept after a delivery"
+    } else {
+        "its contract has no look-up by key"
+    }))
 }
 
 /// The provider as `digestd check` asks it; `None` for a sandbox that lives inside the worker, where

@@ -3,6 +3,7 @@
 
 mod connections;
 
+use crate::assemble;
 use crate::cli::Exit;
 use crate::config::secrets::SecretFrom;
 use crate::config::{Config, ConfigError, Problem, Secrets};
@@ -129,6 +130,10 @@ fn configuration(config: &Config, secrets: &Secrets) -> Line {
         if !problems.is_empty() {
             return Line::failed(NAME, &ConfigError::Invalid { path, problems }.into());
         }
+    }
+    // A worker that cannot listen for its provider does not start.
+    if let Err(error) = assemble::webhook(config, secrets) {
+        return Line::problem(NAME, Exit::Usage, output::paragraph(&error));
     }
     Line::ok(NAME, format!("{}, campaign {:?}", config.file.display(), config.campaign.name))
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::post;
 use digest_activities::ledger::Ledger;
 use digest_activities::webhook::{Received, Refused, Webhook};
@@ -108,13 +108,15 @@ async fn in_time(
 async fn receive(
     State(receiving): State<Receiving>,
     Path(provider): Path<String>,
+    uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> (StatusCode, &'static str) {
     if provider != receiving.webhook.kind() {
         return (StatusCode::NOT_FOUND, "no such webhook\n");
     }
-    let request = Received { headers: &headers, body: &body, now: Timestamp::now() };
+    let query = uri.query().unwrap_or_default();
+    let request = Received { query, headers: &headers, body: &body, now: Timestamp::now() };
     let events = match receiving.webhook.read(&request).await {
         Ok(events) => events,
         Err(refused) => {

@@ -115,17 +115,31 @@ fn words(value: Option<&Value>, name: &str) -> Result<Option<String>, String> {
 /// Checks an operator's own words before they go into the ledger or the engine.
 ///
 /// # Errors
-/// When they are too long or contain an `@`.
+/// When they are too long or contain an `@` or a phone number with its `+`.
 pub fn check_words(text: &str, name: &str) -> Result<(), String> {
     if text.contains('@') {
         return Err(format!(
             "{name} contains '@': no address may get into the engine or the audit"
         ));
     }
+    if has_number(text) {
+        return Err(format!(
+            "{name} contains a phone number: no address may get into the engine or the audit"
+        ));
+    }
     if text.chars().count() > WORDS_MAX {
         return Err(format!("{name} is longer than {WORDS_MAX} characters"));
     }
     Ok(())
+}
+
+/// Whether a phone number in the international form stands in `text`, however it is set.
+fn has_number(text: &str) -> bool {
+    /// The shortest numbers have as many digits.
+    const DIGITS_MIN: usize = 7;
+    let part = |c: &char| c.is_ascii_digit() || " -./()".contains(*c);
+    let digits = |rest: &str| rest.chars().take_while(part).filter(char::is_ascii_digit).count();
+    text.split('+').skip(1).any(|rest| digits(rest) >= DIGITS_MIN)
 }
 
 #[cfg(test)]
@@ -161,6 +175,21 @@ mod tests {
         ] {
             let error = verdict(&payload).unwrap_err();
             assert!(!error.contains("ann@"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_persons_words_hold_no_address_and_no_number() {
+        for private in
+            ["ann@shop.example", "+4915112345678", "rang +49 (151) 1234-5678", "a+1/234.567"]
+        {
+            let error = check_words(private, "reason").unwrap_err();
+            assert!(error.starts_with("reason contains ") && !error.contains(private), "{error}");
+        }
+        for words in
+            ["found in the log of 2026-10-12 09:00:00", "1+1 = 2", "customer 12345678", "+"]
+        {
+            assert_eq!(check_words(words, "reason"), Ok(()), "{words}");
         }
     }
 

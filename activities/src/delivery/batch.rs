@@ -210,9 +210,10 @@ impl Delivery<'_> {
         };
         let (reply, replied) = oneshot::channel();
         let content_hash = message.content_hash.clone();
-        let (slot, now) = (gatherer.reserved(self.input.slot), answer.moment.now);
+        let now = answer.moment.now;
         let joined = Joined { input: self.input.clone(), answer, content_hash, item, reply };
         if let Some((number, full)) = gatherer.add(joined) {
+            let slot = gatherer.reserved(self.input.slot);
             let see_to = SeeTo {
                 parts: Arc::clone(self.parts),
                 client: self.client.clone(),
@@ -247,6 +248,12 @@ impl SeeTo {
     async fn run(self, reserved: Option<Timestamp>, now: Timestamp, full: Arc<Notify>) {
         let (parts, client) = (&self.parts, &self.client);
         let Some(gatherer) = &parts.gatherer else { return };
+        tokio::select! {
+            () = sleep_until(self.since + GATHER) => {}
+            () = full.notified() => {}
+        }
+        // Only now: a slot that is taken earlier would be used later than it was meant for.
+        let now = now + self.since.elapsed();
         let (slot, due) = match parts.pacer.take(&parts.ledger, reserved, now).await {
             Ok(taken) => taken,
             Err(error) => return fail(gatherer.close(self.number), error),
@@ -254,10 +261,7 @@ impl SeeTo {
         if due.saturating_duration_since(Instant::now()) > PACE_WAIT_MAX {
             return pause(gatherer.close(self.number), Pause::Paced(slot.at()));
         }
-        tokio::select! {
-            () = sleep_until(due.max(self.since + GATHER)) => {}
-            () = async { full.notified().await; sleep_until(due).await } => {}
-        }
+        sleep_until(due).await;
         let members = gatherer.close(self.number);
         if *parts.draining.borrow() {
             return pause(members, Pause::Draining);

@@ -4,6 +4,7 @@ use super::database::{Tx, values};
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{OperationKey, State};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -44,6 +45,34 @@ impl Ledger {
     pub async fn message(&self, key: &OperationKey) -> Result<Option<FrozenMessage>, LedgerError> {
         let mut tx = self.db.begin_reading().await?;
         message_in(&mut tx, key).await
+    }
+
+    /// Whether an attempt of another operation than `key` may have handed over a message with this
+    /// content hash at `since` or later, through a provider that is asked by content. An attempt of
+    /// which a restore left nothing but its place on record may have handed over anything.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn has_same_content(
+        &self,
+        key: &OperationKey,
+        content_hash: &str,
+        since: Timestamp,
+    ) -> Result<bool, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        // The providers stand in the text, as in the indexes that carry this.
+        let row = tx
+            .row(
+                "select 1 from @attempts where provider = 'twilio' and content_hash = $2 \
+                 and key <> $1 and settles_at >= $3 \
+                 union all \
+                 select 1 from @attempts where provider = 'unrecorded' \
+                 and key <> $1 and settles_at >= $3 \
+                 limit 1",
+                values![key.to_string(), content_hash, since],
+            )
+            .await?;
+        Ok(row.is_some())
     }
 
     /// Stores `message` if none is stored, and returns what is stored: the first rendering wins, and

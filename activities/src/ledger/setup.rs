@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// The oldest program version that may use the ledger this program writes, unless what is in it needs
 /// a newer one.
 const COMPATIBLE_FROM: i64 = 1;
@@ -20,13 +20,15 @@ const SQLITE: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql")),
     (2, "events", include_str!("migrations/0002_events.sqlite.sql")),
     (3, "batches", include_str!("migrations/0003_batches.sqlite.sql")),
-    (4, "suppressions", include_str!("migrations/0004_suppressions.sqlite.sql")),
+    (4, "content", include_str!("migrations/0004_content.sqlite.sql")),
+    (5, "suppressions", include_str!("migrations/0005_suppressions.sqlite.sql")),
 ];
 const POSTGRES: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.postgres.sql")),
     (2, "events", include_str!("migrations/0002_events.postgres.sql")),
     (3, "batches", include_str!("migrations/0003_batches.postgres.sql")),
-    (4, "suppressions", include_str!("migrations/0004_suppressions.postgres.sql")),
+    (4, "content", include_str!("migrations/0004_content.postgres.sql")),
+    (5, "suppressions", include_str!("migrations/0005_suppressions.postgres.sql")),
 ];
 
 /// The table that records migrations, as the migrator itself would create it.
@@ -99,6 +101,7 @@ impl Ledger {
         let id = uuid::Uuid::new_v4().to_string();
         tx.execute(insert, values!["id", id]).await?;
         tx.execute(insert, values!["epoch", "1"]).await?;
+        tx.execute(insert, values!["compatible_from", COMPATIBLE_FROM.to_string()]).await?;
         if from <= VERSION {
             tx.execute(update, values!["version", VERSION.to_string()]).await?;
         }
@@ -337,12 +340,13 @@ pub(super) async fn require_batches(tx: &mut Tx) -> Result<(), LedgerError> {
     require(tx, KNOWS_BATCHES).await
 }
 
-/// Lets no program older than `version` use the ledger any more.
+/// Lets no program older than `version` use the ledger any more. Where that is so already, nothing is
+/// locked.
 async fn require(tx: &mut Tx, version: i64) -> Result<(), LedgerError> {
-    let sql = "insert into @meta (name, value) values ('compatible_from', $1) \
-               on conflict (name) do update set value = excluded.value \
-               where cast(@meta.value as bigint) < cast(excluded.value as bigint)";
-    tx.execute(sql, values![version.to_string()]).await?;
+    // Other values are no numbers, and a database reads a condition in any order.
+    let sql = "update @meta set value = $1 where name = 'compatible_from' \
+               and case when name = 'compatible_from' then cast(value as bigint) end < $2";
+    tx.execute(sql, values![version.to_string(), version]).await?;
     Ok(())
 }
 

@@ -100,6 +100,11 @@ pub enum TemplateError {
         /// Why not.
         reason: String,
     },
+    /// The setting `from` is no sender of text messages.
+    #[error(
+        "[message] from is no sender of text messages; write a number such as +15005550006, a short code, a name of at most 11 letters, digits and spaces, or the id of a messaging service (MG and 32 digits)"
+    )]
+    TextSender,
     /// The setting `unsubscribe_url` is not a URL that can stand in a header.
     #[error(
         "[message] unsubscribe_url is not usable ({reason}); write for example https://shop.example/u/{{{{ unsubscribe_token }}}}"

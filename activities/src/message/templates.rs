@@ -10,9 +10,11 @@ use super::WhenEmpty;
 use super::address::{Address, Mailbox, one_line};
 use super::load::{TemplateError, add_file, add_setting};
 use super::mime::{self, Parts};
+use super::sms::{self, Sender, TEXT_UNITS_MAX, check_number};
 use super::unsubscribe::UnsubscribeSecret;
 use super::{
-    HEADER_CHARS_MAX, MESSAGE_BYTES_MAX, MessageSettings, Redacted, RenderInput, Rendered,
+    FrozenMessage, HEADER_CHARS_MAX, MESSAGE_BYTES_MAX, MessageSettings, Redacted, RenderInput,
+    Rendered,
 };
 use digest_workflows::operation::{Failure, FailureClass};
 use minijinja::value::Serde;
@@ -37,12 +39,18 @@ const EXPRESSION_BYTES_MAX: usize = 60;
 #[derive(Debug)]
 pub struct Templates {
     from: Template,
-    subject: Template,
     text: Template,
-    html: Option<Template>,
+    /// What a mail has beside them; without it the message is a text message.
+    mail: Option<Mail>,
     unsubscribe_url: Option<Template>,
     when_empty: WhenEmpty,
     secret: Option<UnsubscribeSecret>,
+}
+
+#[derive(Debug)]
+struct Mail {
+    subject: Template,
+    html: Option<Template>,
 }
 
 impl Templates {
@@ -66,11 +74,17 @@ impl Templates {
         let setting = |name, source: &str| {
             Template::new(AutoEscape::None, |environment| add_setting(environment, name, source))
         };
+        let mail = |subject: &Path| -> Result<Mail, TemplateError> {
+            let html = settings.html.as_deref();
+            Ok(Mail {
+                subject: file(subject, AutoEscape::None)?,
+                html: html.map(|html| file(html, AutoEscape::Html)).transpose()?,
+            })
+        };
         let templates = Self {
             from: setting("from", &settings.from)?,
-            subject: file(&settings.subject, AutoEscape::None)?,
             text: file(&settings.text, AutoEscape::None)?,
-            html: settings.html.as_deref().map(|html| file(html, AutoEscape::Html)).transpose()?,
+            mail: settings.subject.as_deref().map(mail).transpose()?,
             unsubscribe_url: settings
                 .unsubscribe_url
                 .as_deref()
@@ -87,17 +101,76 @@ impl Templates {
     /// Renders one operation: the same input gives the same bytes, at any time, on any machine.
     ///
     /// # Errors
-    /// Class `recipient` when the address is not one usable mailbox; class `schema` when a template
-    /// cannot be rendered with this data, or a result is empty, too large or not usable where it
-    /// goes. The code names the template and the line, never data.
+    /// Class `recipient` when the address is not one usable mailbox, or number of a text message;
+    /// class `schema` when a template cannot be rendered with this data, or a result is empty, too
+    /// large or not usable where it goes. The code names the template and the line, never data.
     pub fn render(&self, input: &RenderInput<'_>) -> Result<Rendered, Failure> {
         if input.rows.is_empty() && self.when_empty == WhenEmpty::Skip {
             return Ok(Rendered::NothingToSend);
         }
         let address = input.customer.get("address").and_then(|value| value.as_str());
-        let recipient = Address::parse(address.unwrap_or_default())
-            .map_err(|e| Failure::new(FailureClass::Recipient, format!("address {e}")))?;
+        let address = address.unwrap_or_default();
+        let message = match &self.mail {
+            Some(mail) => self.render_mail(mail, input, address)?,
+            None => self.render_text_message(input, address)?,
+        };
+        Ok(Rendered::Message(Box::new(message)))
+    }
 
+    fn render_mail(
+        &self,
+        mail: &Mail,
+        input: &RenderInput<'_>,
+        address: &str,
+    ) -> Result<FrozenMessage, Failure> {
+        let recipient = Address::parse(address).map_err(|e| unusable_address(&e))?;
+        let (variables, unsubscribe_url) = self.variables_with_url(input)?;
+        let from = parse_from(&self.from.render(&variables)?)
+            .map_err(|reason| schema(format!("from is not a mailbox: {reason}")))?;
+        let html = mail.html.as_ref().map(|html| body("html", &html.render(&variables)?));
+        let parts = Parts {
+            key: input.key,
+            recipient: &recipient,
+            from: &from,
+            subject: subject(&mail.subject.render(&variables)?)?,
+            text: body("text", &self.text.render(&variables)?)?,
+            html: html.transpose()?,
+            unsubscribe_url: unsubscribe_url.as_ref(),
+            date: input.selected_at,
+        };
+        let message = mime::build(parts);
+        if message.mime.reveal().len() > MESSAGE_BYTES_MAX {
+            return Err(schema(format!("message has more than {MESSAGE_BYTES_MAX} bytes")));
+        }
+        Ok(message)
+    }
+
+    fn render_text_message(
+        &self,
+        input: &RenderInput<'_>,
+        number: &str,
+    ) -> Result<FrozenMessage, Failure> {
+        check_number(number).map_err(|e| unusable_address(&e))?;
+        let (variables, _) = self.variables_with_url(input)?;
+        let from = self.from.render(&variables)?;
+        let from = from.trim();
+        if Sender::parse(from).is_none() {
+            return Err(schema("from is no sender of text messages"));
+        }
+        let text = body("text", &self.text.render(&variables)?)?;
+        // Every character is paid for, and no alphabet of text messages has a tab.
+        let text = text.trim().replace('\t', " ");
+        if text.encode_utf16().count() > TEXT_UNITS_MAX {
+            return Err(schema(format!("text has more than {TEXT_UNITS_MAX} characters")));
+        }
+        Ok(sms::build(number, from, text))
+    }
+
+    /// All variables, and the URL that `unsubscribe_url` among them is.
+    fn variables_with_url(
+        &self,
+        input: &RenderInput<'_>,
+    ) -> Result<(BTreeMap<String, Value>, Option<Url>), Failure> {
         let mut variables = self.variables(input);
         let unsubscribe_url = self
             .unsubscribe_url
@@ -108,28 +181,7 @@ impl Templates {
         let url =
             unsubscribe_url.as_ref().map_or_else(|| Value::from(()), |url| url.as_str().into());
         variables.insert("unsubscribe_url".to_owned(), url);
-
-        let from = parse_from(&self.from.render(&variables)?)
-            .map_err(|reason| schema(format!("from is not a mailbox: {reason}")))?;
-        let parts = Parts {
-            key: input.key,
-            recipient: &recipient,
-            from: &from,
-            subject: subject(&self.subject.render(&variables)?)?,
-            text: body("text", &self.text.render(&variables)?)?,
-            html: self
-                .html
-                .as_ref()
-                .map(|html| body("html", &html.render(&variables)?))
-                .transpose()?,
-            unsubscribe_url: unsubscribe_url.as_ref(),
-            date: input.selected_at,
-        };
-        let message = mime::build(parts);
-        if message.mime.reveal().len() > MESSAGE_BYTES_MAX {
-            return Err(schema(format!("message has more than {MESSAGE_BYTES_MAX} bytes")));
-        }
-        Ok(Rendered::Message(Box::new(message)))
+        Ok((variables, unsubscribe_url))
     }
 
     /// All variables but `unsubscribe_url`, whose own template may use the others.
@@ -153,8 +205,10 @@ impl Templates {
         if self.secret.is_some() {
             return Ok(());
         }
-        let fixed = [&self.from, &self.subject, &self.text];
-        let mut templates = fixed.into_iter().chain(&self.html).chain(&self.unsubscribe_url);
+        let mail =
+            self.mail.iter().flat_map(|mail| std::iter::once(&mail.subject).chain(&mail.html));
+        let fixed = [&self.from, &self.text].into_iter();
+        let mut templates = fixed.chain(mail).chain(&self.unsubscribe_url);
         match templates.find_map(|template| template.name_of_user_of("unsubscribe_token")) {
             Some(name) => Err(TemplateError::MissingSecret { name }),
             None => Ok(()),
@@ -163,8 +217,14 @@ impl Templates {
 
     /// What does not depend on any data is rendered now, to find a mistake before a run does.
     fn check_constants(&self) -> Result<(), TemplateError> {
-        if let Some(from) = self.from.constant() {
-            parse_from(&from).map_err(|reason| TemplateError::From { reason })?;
+        match self.from.constant() {
+            Some(from) if self.mail.is_some() => {
+                parse_from(&from).map_err(|reason| TemplateError::From { reason })?;
+            }
+            Some(from) => {
+                Sender::parse(from.trim()).ok_or(TemplateError::TextSender)?;
+            }
+            None => {}
         }
         if let Some(url) = self.unsubscribe_url.as_ref().and_then(Template::constant) {
             let problem =
@@ -264,6 +324,10 @@ const NULL: &str = "null value";
 
 fn schema(code: impl Into<String>) -> Failure {
     Failure::new(FailureClass::Schema, code)
+}
+
+fn unusable_address(error: &dyn std::error::Error) -> Failure {
+    Failure::new(FailureClass::Recipient, format!("address {error}"))
 }
 
 fn subject(rendered: &str) -> Result<String, Failure> {

@@ -291,7 +291,12 @@ impl Provider for Mailgun {
         .boxed()
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, since: Timestamp) -> BoxFuture<'a, Found> {
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        _message: Option<&'a FrozenMessage>,
+        since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
         async move { self.search(key, since).await.unwrap_or_else(Found::Unavailable) }.boxed()
     }
 

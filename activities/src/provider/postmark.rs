@@ -299,7 +299,12 @@ impl Provider for Postmark {
         Some(self)
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        _message: Option<&'a FrozenMessage>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
         async move {
             let value = metadata(key);
             let name = format!("metadata_{OPERATION_KEY}");

@@ -201,7 +201,12 @@ impl Provider for SandboxProvider {
         .boxed()
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        _message: Option<&'a FrozenMessage>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
         async move {
             let key = key.to_string();
             let query: String = url::form_urlencoded::byte_serialize(key.as_bytes()).collect();

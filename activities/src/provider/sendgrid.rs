@@ -271,7 +271,12 @@ impl Provider for Sendgrid {
         .boxed()
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, _since: Timestamp) -> BoxFuture<'a, Found> {
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        _message: Option<&'a FrozenMessage>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
         async move {
             if !self.has_look_up {
                 return Found::Unavailable("sendgrid look-up not set".to_owned());

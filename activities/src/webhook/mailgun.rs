@@ -189,7 +189,12 @@ mod tests {
         let secrets = ["old", "new"].map(|key| Redacted::new(key.to_owned()));
         let webhook = MailgunWebhook::new(&secrets).unwrap();
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.events(&Received { headers: &HeaderMap::new(), body: body.as_bytes(), now })
+        webhook.events(&Received {
+            query: "",
+            headers: &HeaderMap::new(),
+            body: body.as_bytes(),
+            now,
+        })
     }
 
     #[test]

@@ -179,7 +179,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
         let body = body.as_bytes();
-        webhook.events(&Received { headers: &headers, body, now: Timestamp::UNIX_EPOCH })
+        webhook.events(&Received { query: "", headers: &headers, body, now: Timestamp::UNIX_EPOCH })
     }
 
     fn basic(text: &str) -> String {

@@ -163,7 +163,7 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap())
             })
             .collect();
-        webhook.events(&Received { headers: &headers, body: body.as_bytes(), now })
+        webhook.events(&Received { query: "", headers: &headers, body: body.as_bytes(), now })
     }
 
     #[test]

@@ -202,7 +202,7 @@ mod tests {
         body: &str,
     ) -> Result<Vec<ProviderEvent>, Refused> {
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.events(&Received { headers, body: body.as_bytes(), now })
+        webhook.events(&Received { query: "", headers, body: body.as_bytes(), now })
     }
 
     #[test]

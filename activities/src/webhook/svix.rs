@@ -113,7 +113,7 @@ mod tests {
         pairs: &[(&'static str, String)],
         body: &[u8],
     ) -> Result<String, Refused> {
-        ours.verify(&Received { headers: &headers(pairs), body, now: now() })
+        ours.verify(&Received { query: "", headers: &headers(pairs), body, now: now() })
     }
 
     #[test]
@@ -128,7 +128,7 @@ mod tests {
             ("svix-signature", "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0=".to_owned()),
         ];
         let at = Timestamp::from_second(1_731_705_125).unwrap();
-        let request = Received { headers: &headers(&pairs), body, now: at };
+        let request = Received { query: "", headers: &headers(&pairs), body, now: at };
         assert_eq!(ours.verify(&request).unwrap(), "msg_loFOjxBNrRLzqYUf");
     }
 

@@ -1,8 +1,12 @@
 //! Frozen content: the first rendering wins, it cannot change unnoticed, and it goes with its key.
 
-use super::bench::{NOTHING, Place, message, on_both, selected};
-use digest_activities::ledger::LedgerError;
-use digest_workflows::operation::{Event, Note, State};
+use super::bench::{Bench, NOTHING, Place, TEST, begin, message, next_intent, on_both, selected};
+use digest_activities::ledger::{BeginAnswer, LedgerError};
+use digest_activities::message::Redacted;
+use digest_workflows::operation::{
+    Event, FailureClass, Intent, Note, OperationKey, ProviderRef, Rules, State,
+};
+use jiff::{SignedDuration, Timestamp};
 
 on_both!(
     the_first_rendering_wins_byte_for_byte,
@@ -11,6 +15,9 @@ on_both!(
     cleaning_drops_the_content_of_that_key_alone,
     nothing_is_stored_for_a_settled_operation,
     frozen_data_is_what_was_selected,
+    a_text_message_is_stored_like_a_mail,
+    the_same_content_under_another_key_is_known_as_long_as_it_can_matter,
+    what_a_restore_took_may_have_been_anything,
 );
 
 async fn the_first_rendering_wins_byte_for_byte(place: Place) {
@@ -129,4 +136,57 @@ async fn frozen_data_is_what_was_selected(place: Place) {
     let data = bench.ledger.frozen_data(&bench.key(1)).await.unwrap();
     assert_eq!(data, Some(selected(bench.period, 1).data));
     assert!(!format!("{data:?}").contains("anna"), "it shows nothing when printed");
+}
+
+/// It has no bytes, no subject and no headers.
+async fn a_text_message_is_stored_like_a_mail(place: Place) {
+    let bench = place.bench(1).await;
+    let mut text = message("Grüße 🎉");
+    text.mime = Redacted::new(Vec::new());
+    text.subject = Redacted::new(String::new());
+    let text = text.sealed();
+    assert!(text.length().is_some());
+    bench.ledger.store_message(&bench.key(1), &text).await.unwrap();
+    assert_eq!(bench.ledger.message(&bench.key(1)).await.unwrap(), Some(text));
+}
+
+/// Begins the next attempt of `key` with a message of this content, through `provider`.
+async fn hands_over(bench: &Bench, key: &OperationKey, provider: &str, content: &str) {
+    let intent = next_intent(&bench.operation(key).await, NOTHING);
+    let provider = ProviderRef { kind: provider.to_owned(), account: "test".to_owned() };
+    let intent = Intent { provider, content_hash: content.to_owned(), ..intent };
+    let begun = begin(&bench.ledger, key, &intent).await.unwrap();
+    assert!(matches!(begun, BeginAnswer::Begun(_)));
+}
+
+async fn the_same_content_under_another_key_is_known_as_long_as_it_can_matter(place: Place) {
+    let bench = place.bench(4).await;
+    let (ours, other) = (bench.key(1), bench.key(2));
+    let since = bench.ledger.now().await.unwrap();
+    let same = async |content: &str, since: Timestamp| {
+        bench.ledger.has_same_content(&ours, content, since).await.unwrap()
+    };
+    hands_over(&bench, &ours, "twilio", "hello").await;
+    hands_over(&bench, &bench.key(3), "sandbox", "hello").await;
+    bench.closed(&bench.key(4), FailureClass::Transport, "no connection").await;
+    hands_over(&bench, &other, "twilio", "good morning").await;
+    assert!(!same("hello", since).await, "nobody else says hello");
+    assert!(same("good morning", since).await);
+    // Also once it is delivered and its content dropped, and no longer than it can still arrive.
+    bench.accepted(&other, 1).await;
+    bench.record(&other, Event::CleanedUp).await;
+    assert!(same("good morning", since).await);
+    let settled = since + SignedDuration::from_mins(17);
+    assert!(same("good morning", settled).await);
+    assert!(!same("good morning", settled + SignedDuration::from_mins(1)).await);
+}
+
+async fn what_a_restore_took_may_have_been_anything(place: Place) {
+    let bench = place.bench(2).await;
+    let since = bench.ledger.now().await.unwrap();
+    hands_over(&bench, &bench.key(1), "twilio", "hello").await;
+    assert!(!bench.ledger.has_same_content(&bench.key(1), "hello", since).await.unwrap());
+    let rules = Rules::default();
+    assert!(bench.ledger.restored(&bench.key(2), 1, &rules, TEST).await.unwrap());
+    assert!(bench.ledger.has_same_content(&bench.key(1), "hello", since).await.unwrap());
 }

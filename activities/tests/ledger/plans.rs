@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 18] = [
+const HOT: [(&str, &str); 20] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -86,6 +86,16 @@ const HOT: [(&str, &str); 18] = [
         "attempts_batch",
     ),
     ("select 1 from @attempts where batch = 'b' and outcome is null", "attempts_batch"),
+    (
+        "select 1 from @attempts where provider = 'twilio' and content_hash = 'abc' \
+         and key <> 'digest:2026-W42:c-00007' and settles_at >= 5 limit 1",
+        "attempts_content",
+    ),
+    (
+        "select 1 from @attempts where provider = 'unrecorded' \
+         and key <> 'digest:2026-W42:c-00007' and settles_at >= 5 limit 1",
+        "attempts_unrecorded",
+    ),
 ];
 
 async fn hot_queries_read_by_an_index(place: Place) {

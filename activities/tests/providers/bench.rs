@@ -3,6 +3,7 @@
 use digest_activities::message::{FrozenMessage, Redacted};
 use digest_activities::provider::api::ApiSettings;
 use digest_activities::provider::{Provider, Reply};
+use digest_tests::api_server::twilio::NUMBER;
 use digest_tests::api_server::{Act, ApiServer, Dialect};
 use digest_tests::authority::Authority;
 use digest_workflows::operation::{Failure, OperationKey, Period};
@@ -40,8 +41,13 @@ impl Bench {
 
     /// One whole attempt.
     pub(crate) async fn deliver(&self, key: &OperationKey) -> Result<Reply, Failure> {
-        let ready = soon(self.adapter.prepare(key, &message(key))).await?;
+        let ready = soon(self.adapter.prepare(key, &self.message(key))).await?;
         Ok(soon(ready.hand_over()).await)
+    }
+
+    /// The message under `key`, of the kind that the provider takes.
+    pub(crate) fn message(&self, key: &OperationKey) -> FrozenMessage {
+        message_for(&*self.dialect, key)
     }
 
     /// How often the provider has taken `key`.
@@ -65,6 +71,27 @@ pub(crate) fn settings(url: &str) -> ApiSettings {
 
 pub(crate) fn key(customer: &str) -> OperationKey {
     OperationKey::new("digest", Period::parse("2026-W42").unwrap(), customer).unwrap()
+}
+
+/// A message of the kind that the provider takes.
+pub(crate) fn message_for(dialect: &dyn Dialect, key: &OperationKey) -> FrozenMessage {
+    if dialect.sends_text_messages() { text_message(key, NUMBER) } else { message(key) }
+}
+
+/// A text message from `sender` with whatever a form's encoding might get wrong.
+pub(crate) fn text_message(key: &OperationKey, sender: &str) -> FrozenMessage {
+    let message = FrozenMessage {
+        recipient: Redacted::new("+15005550009".to_owned()),
+        sender: sender.to_owned(),
+        from: sender.to_owned(),
+        subject: Redacted::new(String::new()),
+        text: Redacted::new(format!("Hello Ann,\n1 + 1 = 2 & 100% äöü 🎉 {}", key.customer_id())),
+        html: None,
+        headers: Redacted::new(Vec::new()),
+        mime: Redacted::new(Vec::new()),
+        content_hash: String::new(),
+    };
+    message.sealed()
 }
 
 /// A message with whatever a body's encoding might get wrong.

@@ -1,13 +1,14 @@
 //! The real services, in their test modes: addresses that only pretend to receive. Each runs where
 //! its account is in the environment, and says in a line what it lacks otherwise.
 
-use crate::bench::{message, soon};
+use crate::bench::{message, soon, text_message};
 use digest_activities::message::Redacted;
 use digest_activities::provider::api::ApiSettings;
+use digest_activities::provider::twilio::{Twilio, TwilioSettings};
 use digest_activities::provider::{Found, Provider, Reply};
 use digest_tests::absent::skipped;
 use digest_tests::api_server::{Dialect, Mailgun, Postmark, Resend, Sendgrid};
-use digest_workflows::operation::{OperationKey, Period, Replay};
+use digest_workflows::operation::{FailureClass, OperationKey, Period, Replay};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ async fn can_be_asked(adapter: &dyn Provider) {
     soon(adapter.check()).await.unwrap();
     if adapter.contract().lookup.is_offered() {
         let since = Timestamp::now() - SignedDuration::from_mins(1);
-        assert_eq!(soon(adapter.look_up(&fresh_key(), since)).await, Found::Miss);
+        assert_eq!(soon(adapter.look_up(&fresh_key(), None, since)).await, Found::Miss);
     }
 }
 
@@ -117,4 +118,29 @@ async fn the_real_ses() {
     let adapter = digest_activities::provider::ses::Ses::new(&settings, &own).unwrap();
     can_be_asked(&adapter).await;
     takes_one(&adapter, &from, "success@simulator.amazonses.com").await;
+}
+
+/// With its test credentials, which take a message and send none, and numbers that stand for a refusal
+/// (<https://www.twilio.com/docs/iam/test-credentials>); they may not ask for anything.
+#[tokio::test]
+async fn the_real_twilio() {
+    let Some(Account { settings, from }) = account("twilio", &["USERNAME", "PASSWORD"]) else {
+        return;
+    };
+    let adapter = Twilio::new(&settings, &TwilioSettings::default()).unwrap();
+    let send = async |to: &str| {
+        let mut message = text_message(&fresh_key(), &from);
+        message.recipient = Redacted::new(to.to_owned());
+        soon(soon(adapter.prepare(&fresh_key(), &message)).await.unwrap().hand_over()).await
+    };
+    let taken = send("+15005550006").await;
+    assert!(matches!(taken, Reply::Accepted { message_id: Some(_) }), "{taken:?}");
+    for (to, class) in [
+        ("+15005550001", FailureClass::Recipient),
+        ("+15005550004", FailureClass::Suppressed),
+        ("+15005550009", FailureClass::Recipient),
+    ] {
+        let Reply::NotSent(failure) = send(to).await else { panic!("{to} is refused") };
+        assert_eq!(failure.class, class, "{to}: {failure:?}");
+    }
 }

@@ -1,6 +1,6 @@
 //! The suite.
 
-use crate::bench::{Bench, SECRET, key, message, settings, soon};
+use crate::bench::{Bench, SECRET, key, message_for, settings, soon};
 use digest_activities::provider::{Found, Reply};
 use digest_tests::api_server::{Act, Dialect, End, Phase, Response};
 use digest_workflows::operation::{FailureClass, Replay};
@@ -49,6 +49,7 @@ every_adapter! {
     sendgrid_with_activity: digest_tests::api_server::Sendgrid { has_look_up: true },
     mailgun: digest_tests::api_server::Mailgun,
     ses: digest_tests::api_server::Ses,
+    twilio: digest_tests::api_server::Twilio,
 }
 
 async fn a_message_is_taken_once_with_everything_in_it(dialect: Arc<dyn Dialect>) {
@@ -62,7 +63,7 @@ async fn a_message_is_taken_once_with_everything_in_it(dialect: Arc<dyn Dialect>
     assert_eq!(reply, Reply::Accepted { message_id: Some(taken.id.clone()) });
     assert_eq!(taken.key, bench.dialect.expected(&key));
     for part in bench.dialect.content(&taken.request) {
-        let (name, sent, expected) = (part.name, part.sent, (part.expected)(&message(&key)));
+        let (name, sent, expected) = (part.name, part.sent, (part.expected)(&bench.message(&key)));
         assert_eq!(sent, expected, "{name}");
     }
 }
@@ -224,7 +225,7 @@ async fn a_silent_provider_is_waited_for_and_then_reset(dialect: Arc<dyn Dialect
         let script = vec![Act::Fail(phase, End::Hang)];
         let bench = Bench::new(Arc::clone(&dialect), script).await;
         let key = key("1");
-        let ready = soon(bench.adapter.prepare(&key, &message(&key))).await.unwrap();
+        let ready = soon(bench.adapter.prepare(&key, &bench.message(&key))).await.unwrap();
         let attempt = tokio::time::timeout(Duration::from_millis(300), ready.hand_over()).await;
         assert!(attempt.is_err(), "{phase:?}: somebody made an answer up");
         bench.server.until(|record| record.given_up == 1).await.unwrap();
@@ -234,9 +235,9 @@ async fn a_silent_provider_is_waited_for_and_then_reset(dialect: Arc<dyn Dialect
 async fn what_is_given_up_before_the_hand_over_was_never_said(dialect: Arc<dyn Dialect>) {
     let bench = Bench::new(dialect, vec![]).await;
     let key = key("1");
-    let ready = soon(bench.adapter.prepare(&key, &message(&key))).await.unwrap();
+    let ready = soon(bench.adapter.prepare(&key, &bench.message(&key))).await.unwrap();
     soon(ready.abandon()).await;
-    let ready = soon(bench.adapter.prepare(&key, &message(&key))).await.unwrap();
+    let ready = soon(bench.adapter.prepare(&key, &bench.message(&key))).await.unwrap();
     drop(ready);
     let record = bench.server.until(|record| record.given_up == 2).await.unwrap();
     assert!(record.requests.is_empty() && record.taken.is_empty(), "{record:?}");
@@ -261,10 +262,13 @@ async fn a_provider_that_is_away_has_taken_nothing(dialect: Arc<dyn Dialect>) {
     for url in [closed.as_str(), "https://no-such-host.invalid"] {
         let adapter = dialect.adapter(&settings(url)).unwrap();
         let key = key("1");
-        let failure = soon(adapter.prepare(&key, &message(&key))).await.err().unwrap();
+        let failure =
+            soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
         assert_eq!(failure.class, FailureClass::Transport, "{failure:?}");
         assert!(soon(adapter.check()).await.is_err());
-        assert!(!matches!(soon(adapter.look_up(&key, Timestamp::now())).await, Found::Miss));
+        let message = message_for(&*dialect, &key);
+        let found = soon(adapter.look_up(&key, Some(&message), Timestamp::now())).await;
+        assert!(!matches!(found, Found::Miss));
     }
 }
 
@@ -282,7 +286,8 @@ async fn tls_is_verified_before_anything_is_said(dialect: Arc<dyn Dialect>) {
     let other_name = digest_activities::provider::api::ApiSettings { url: Some(url), ..settings };
     for settings in [stranger, other_name] {
         let adapter = dialect.adapter(&settings).unwrap();
-        let failure = soon(adapter.prepare(&key, &message(&key))).await.err().unwrap();
+        let failure =
+            soon(adapter.prepare(&key, &message_for(&*dialect, &key))).await.err().unwrap();
         assert_eq!(failure.class, FailureClass::Configuration, "{failure:?}");
     }
     assert_eq!(bench.server.record().requests.len(), said);
@@ -293,7 +298,10 @@ async fn a_look_up_finds_our_key_and_no_other(dialect: Arc<dyn Dialect>) {
     let (ours, other) = (key("customer-1"), key("customer-2"));
     let since = Timestamp::now() - SignedDuration::from_mins(1);
     bench.deliver(&ours).await.unwrap();
-    let ask = async |key| soon(bench.adapter.look_up(key, since)).await;
+    let ask = async |key| {
+        let message = bench.message(key);
+        soon(bench.adapter.look_up(key, Some(&message), since)).await
+    };
     if !bench.adapter.contract().lookup.is_offered() {
         assert!(matches!(ask(&ours).await, Found::Unavailable(_)));
         return;

@@ -175,7 +175,7 @@ impl Shop {
     async fn store_message(&self, key: &OperationKey) {
         let settings = MessageSettings {
             from: "Shop <digest@shop.example>".into(),
-            subject: "subject.txt".into(),
+            subject: Some("subject.txt".into()),
             text: "digest.txt".into(),
             html: None,
             unsubscribe_url: None,

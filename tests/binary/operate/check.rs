@@ -102,6 +102,16 @@ async fn a_configuration_that_cannot_be_used_ends_with_2() {
 }
 
 #[tokio::test]
+async fn what_keeps_a_worker_from_starting_is_a_problem_of_the_configuration() {
+    let shop = shop(None, 1).await;
+    shop.edit("[http]", "[webhooks]\nlisten = \"127.0.0.1:0\"\n[http]");
+    refused(&shop.digestd("check"), 2, "configuration", &["sandbox", "has no webhooks"]);
+    shop.edit("kind = \"sandbox\"", "kind = \"resend\"");
+    let parts = ["DIGESTD_WEBHOOK_SECRET", "not set"];
+    refused(&shop.digestd("check"), 2, "configuration", &parts);
+}
+
+#[tokio::test]
 async fn a_database_without_a_ledger_is_told_and_left_alone() {
     let shop = shop(None, 1).await;
     shop.edit("sqlite://ledger.db", "sqlite://shop.db");

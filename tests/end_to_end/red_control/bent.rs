@@ -48,8 +48,13 @@ where
         (self.prepare)(Arc::clone(&self.inner), key.clone(), message.clone()).boxed()
     }
 
-    fn look_up<'a>(&'a self, key: &'a OperationKey, since: Timestamp) -> BoxFuture<'a, Found> {
-        self.inner.look_up(key, since)
+    fn look_up<'a>(
+        &'a self,
+        key: &'a OperationKey,
+        message: Option<&'a FrozenMessage>,
+        since: Timestamp,
+    ) -> BoxFuture<'a, Found> {
+        self.inner.look_up(key, message, since)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {

@@ -1,6 +1,7 @@
 //! Describing a world: its shop, its configuration, its provider.
 
 use super::{Database, World, engine, shared_server, shop};
+use digest_tests::api_server::twilio;
 use digest_tests::mariadb::Mariadb;
 use digest_tests::postgres::Postgres;
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ pub(crate) struct Plan {
     database: Option<String>,
     /// The crash point that a first `setup` dies at.
     broken_setup: Option<String>,
+    /// What every process of it finds in its environment.
+    variables: Vec<(&'static str, &'static str)>,
 }
 
 /// One customer of the shop.
@@ -30,6 +33,11 @@ pub(crate) struct Customer {
     pub(crate) name: String,
     /// How many rows its digest has.
     pub(crate) rows: u32,
+}
+
+/// A phone number of the shop's customer with this number.
+pub(crate) fn text_number(customer: usize) -> String {
+    format!("+49151{customer:08}")
 }
 
 impl Customer {
@@ -51,6 +59,7 @@ pub(crate) fn world(name: &str) -> Plan {
         mariadb: false,
         database: None,
         broken_setup: None,
+        variables: Vec::new(),
     };
     for (key, value) in [
         ("ledger.url", "sqlite://digestd.db"),
@@ -121,6 +130,32 @@ impl Plan {
     pub(crate) fn with(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
         set(&mut self.settings, key, value.into());
         self
+    }
+
+    /// Every process of it has these variables.
+    pub(crate) fn variables(mut self, variables: &[(&'static str, &'static str)]) -> Self {
+        self.variables = variables.to_vec();
+        self
+    }
+
+    /// Takes `table.key` out of the configuration.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        let (table, key) = key.split_once('.').unwrap();
+        self.settings[table].as_table_mut().unwrap().remove(key).unwrap();
+        self
+    }
+
+    /// Text messages instead of mails, each to a number of the customer's own, with a listener for
+    /// webhooks at `port`.
+    pub(crate) fn text_messages(mut self, port: u16) -> Self {
+        for (customer, number) in self.customers.iter_mut().zip(1..) {
+            customer.email = text_number(number);
+        }
+        self.without("message.subject")
+            .with("campaign.channel", "sms")
+            .with("message.from", twilio::NUMBER)
+            .with("webhooks.listen", format!("127.0.0.1:{port}"))
+            .with("webhooks.public_url", twilio::PUBLIC_URL)
     }
 
     /// Mail goes to the server at `port` on loopback.
@@ -234,6 +269,7 @@ impl Plan {
             shop,
             ledger,
             customers: self.customers,
+            variables: self.variables,
             taken: None,
             workers: std::sync::atomic::AtomicU32::new(0),
         };

@@ -65,6 +65,7 @@ impl World {
             .args(arguments)
             .env("DIGESTD_UNSUBSCRIBE_SECRET", super::SECRET)
             .env("NO_COLOR", "1")
+            .envs(self.variables.iter().copied())
             .env_remove("DIGESTD_CRASH_AT");
         command
     }

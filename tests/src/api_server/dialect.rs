@@ -5,12 +5,14 @@ mod postmark;
 mod resend;
 mod sendgrid;
 mod ses;
+pub mod twilio;
 
 pub use mailgun::Mailgun;
 pub use postmark::Postmark;
 pub use resend::Resend;
 pub use sendgrid::Sendgrid;
 pub use ses::Ses;
+pub use twilio::Twilio;
 
 use super::{Request, Response, Taken};
 use digest_activities::message::FrozenMessage;
@@ -40,6 +42,11 @@ pub trait Dialect: Send + Sync + 'static {
     /// # Errors
     /// A setting that it does not take, in its words.
     fn adapter(&self, settings: &ApiSettings) -> Result<Arc<dyn Provider>, String>;
+
+    /// Whether what it takes is text messages; mail if not.
+    fn sends_text_messages(&self) -> bool {
+        false
+    }
 
     /// What a request to send carries for the operation, as the adapter writes it; `None` for a
     /// question.

@@ -96,7 +96,7 @@ impl Asker {
         for wait in TRIES {
             tokio::time::sleep(wait).await;
             self.pace.lock().await.tick().await;
-            let look_up = self.delivering.provider.look_up(key, since);
+            let look_up = self.delivering.provider.look_up(key, None, since);
             match tokio::time::timeout(self.timeout, look_up).await {
                 Ok(Found::Unavailable(why)) => code = why,
                 Ok(found) => return Ok(found),

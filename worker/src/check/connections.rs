@@ -281,7 +281,10 @@ fn of_templates(templates: &Templates, first: Option<First>) -> Line {
         selected_at: first.selected_at,
     };
     match templates.render(&input) {
-        Ok(Rendered::Message(_)) => Line::ok(NAME, format!("rendered for {key}")),
+        Ok(Rendered::Message(message)) => {
+            let length = message.length().map(|length| format!(": {length}")).unwrap_or_default();
+            Line::ok(NAME, format!("rendered for {key}{length}"))
+        }
         Ok(Rendered::NothingToSend) => {
             Line::ok(NAME, format!("they parse; {key} has no rows and gets nothing"))
         }

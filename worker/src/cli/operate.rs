@@ -24,6 +24,9 @@ pub struct DemoArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  digestd init shop")]
 pub struct InitArgs {
+    /// For a campaign of text messages instead of mails
+    #[arg(long)]
+    pub sms: bool,
     /// The folder to write into; created if it does not exist. Nothing is overwritten
     #[arg(value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,

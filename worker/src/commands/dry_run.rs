@@ -38,6 +38,7 @@ pub(super) async fn run(
     };
     let bar = ProgressBar::new(source.count(&parameters).await?);
     let mut outcomes: BTreeMap<String, u64> = BTreeMap::new();
+    let mut segments = None;
     let mut count = |outcome: String, rows: u64| *outcomes.entry(outcome).or_default() += rows;
     let mut after: Option<CustomerId> = None;
     loop {
@@ -63,7 +64,14 @@ pub(super) async fn run(
                 selected_at: now,
             };
             match templates.render(&input) {
-                Ok(Rendered::Message(_)) => count("would be sent".to_owned(), 1),
+                Ok(Rendered::Message(message)) => match message.length() {
+                    Some(length) => {
+                        *segments.get_or_insert(0) += length.segments;
+                        let each = format!("{}, {}", length.in_segments(), length.encoding);
+                        count(format!("would be sent in {each}"), 1);
+                    }
+                    None => count("would be sent".to_owned(), 1),
+                },
                 Ok(Rendered::NothingToSend) => count("suppressed: nothing to send".to_owned(), 1),
                 Err(failure) => count(format!("dead letter: {failure}"), 1),
             }
@@ -80,6 +88,9 @@ pub(super) async fn run(
         table.row([outcome.as_str(), &count.to_string()]);
     }
     output::print(&table.to_string())?;
+    if let Some(segments) = segments {
+        output::print(&format!("text messages are paid for by their segments: {segments} in all"))?;
+    }
     let faulty = outcomes
         .keys()
         .any(|outcome| !outcome.starts_with("would") && !outcome.starts_with("suppressed"));

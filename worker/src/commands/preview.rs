@@ -6,7 +6,7 @@ use crate::cli::read::PreviewArgs;
 use crate::config::{Config, Secrets};
 use crate::output;
 use anyhow::{Context, anyhow, bail};
-use digest_activities::message::{FrozenMessage, RenderInput, Rendered};
+use digest_activities::message::{FrozenMessage, Length, RenderInput, Rendered};
 use digest_activities::source::{Customer, Data, Parameters};
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
@@ -29,12 +29,16 @@ struct Preview {
 #[derive(Debug, Serialize)]
 struct Message {
     headers: Vec<(String, String)>,
-    subject: String,
+    /// Absent in a text message.
+    subject: Option<String>,
     text: String,
     html: Option<String>,
+    /// How long a text message is; absent in a mail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    length: Option<Length>,
     content_hash: String,
     #[serde(skip)]
-    mime: Vec<u8>,
+    mime: Option<Vec<u8>>,
 }
 
 /// Renders and shows, or writes, one message.
@@ -130,13 +134,16 @@ fn parts(message: &FrozenMessage) -> Message {
         ("To".to_owned(), message.recipient.reveal().clone()),
     ];
     headers.extend(message.headers.reveal().iter().cloned());
+    let length = message.length();
+    let in_mail = length.is_none();
     Message {
         headers,
-        subject: message.subject.reveal().clone(),
+        subject: in_mail.then(|| message.subject.reveal().clone()),
         text: message.text.reveal().clone(),
         html: message.html.as_ref().map(|html| html.reveal().clone()),
+        length,
         content_hash: message.content_hash.clone(),
-        mime: message.mime.reveal().clone(),
+        mime: in_mail.then(|| message.mime.reveal().clone()),
     }
 }
 
@@ -151,14 +158,20 @@ fn text(message: &Message) -> String {
         }
         None => String::new(),
     };
-    format!("{text}Subject: {}\n\n{}{html}", message.subject, message.text.trim_end_matches('\n'))
+    if let Some(subject) = &message.subject {
+        text.push_str(&format!("Subject: {subject}\n"));
+    }
+    if let Some(length) = &message.length {
+        text.push_str(&format!("Length: {length}\n"));
+    }
+    format!("{text}\n{}{html}", message.text.trim_end_matches('\n'))
 }
 
 /// Writes each part into a file of its own; those of an earlier preview are replaced.
 fn write(message: &Message, folder: &Path) -> anyhow::Result<Vec<String>> {
     let files: [(&str, Option<&[u8]>); 4] = [
-        ("message.eml", Some(&message.mime)),
-        ("subject.txt", Some(message.subject.as_bytes())),
+        ("message.eml", message.mime.as_deref()),
+        ("subject.txt", message.subject.as_ref().map(String::as_bytes)),
         ("text.txt", Some(message.text.as_bytes())),
         ("html.html", message.html.as_ref().map(String::as_bytes)),
     ];

@@ -52,6 +52,7 @@ pub(super) fn together(config: &Config, reader: &Reader<'_>) {
     if config.retention.content > config.retention.records {
         reader.refuse("retention.content", "this is longer than retention.records");
     }
+    webhooks(config, reader);
     let needs_topics = config.webhooks.listen.is_some() && provider.kind == ProviderKind::Ses;
     if needs_topics && config.webhooks.topics.is_empty() {
         reader.refuse(
@@ -76,6 +77,26 @@ pub(super) fn together(config: &Config, reader: &Reader<'_>) {
             "provider.kind",
             format!("{} does not deliver {channel}; change it or campaign.channel", kind.name()),
         );
+    }
+}
+
+/// Twilio is told with each message where to call; the others are told once, where they are set up.
+fn webhooks(config: &Config, reader: &Reader<'_>) {
+    let webhooks = &config.webhooks;
+    let is_told = config.provider.kind == ProviderKind::Twilio;
+    match (&webhooks.public_url, webhooks.listen) {
+        (Some(_), _) if !is_told => {
+            reader.refuse("webhooks.public_url", "only kind = \"twilio\" takes this; leave the line out");
+        }
+        (Some(_), None) => reader.refuse(
+            "webhooks.listen",
+            "this is missing; it is where the worker listens for what reaches public_url, such as \"0.0.0.0:8090\"",
+        ),
+        (None, Some(_)) if is_told => reader.refuse(
+            "webhooks.public_url",
+            "this is missing; Twilio is told with each message where to call, such as \"https://hooks.shop.example\"",
+        ),
+        (None | Some(_), _) => {}
     }
 }
 

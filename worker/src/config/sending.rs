@@ -4,11 +4,12 @@
 use super::database::refuse_password;
 use super::reader::Section;
 use super::secrets;
-use digest_activities::provider::{postmark, resend};
+use digest_activities::provider::{postmark, resend, twilio};
 use digest_workflows::operation::policy::UnknownRules;
 use digest_workflows::operation::{FailureClass, RetryPolicy, Rules};
 use jiff::SignedDuration;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use url::{Host, Url};
 
@@ -51,17 +52,23 @@ pub struct ProviderOwn {
     pub region: Option<String>,
     /// SES: the configuration set that messages are sent with.
     pub configuration_set: Option<String>,
+    /// Twilio: the account's SID, where the user name is that of an API key.
+    pub account_sid: Option<String>,
+    /// Twilio: how long a message may wait in its queue; by default as long as it may.
+    pub validity: Option<SignedDuration>,
 }
 
 impl ProviderOwn {
     /// Each setting, and the adapter that takes it.
-    const KINDS: [(&'static str, ProviderKind); 6] = [
+    const KINDS: [(&'static str, ProviderKind); 8] = [
         ("ehlo_name", ProviderKind::Smtp),
         ("message_stream", ProviderKind::Postmark),
         ("lookup", ProviderKind::Sendgrid),
         ("domain", ProviderKind::Mailgun),
         ("region", ProviderKind::Ses),
         ("configuration_set", ProviderKind::Ses),
+        ("account_sid", ProviderKind::Twilio),
+        ("validity", ProviderKind::Twilio),
     ];
 
     fn read(section: &mut Section<'_>, kind: Option<ProviderKind>) -> Self {
@@ -73,6 +80,11 @@ impl ProviderOwn {
                 );
             }
         }
+        let validity = section.optional("validity");
+        if validity.is_some_and(|validity| !VALIDITY.contains(&validity)) {
+            section
+                .refuse("validity", "this is not between 5s and 10h, which is what Twilio takes");
+        }
         Self {
             ehlo_name: section.optional("ehlo_name"),
             message_stream: section.optional("message_stream"),
@@ -80,9 +92,15 @@ impl ProviderOwn {
             domain: section.optional("domain"),
             region: section.optional("region"),
             configuration_set: section.optional("configuration_set"),
+            account_sid: section.optional("account_sid"),
+            validity,
         }
     }
 }
+
+/// A shorter wait is nearly none (<https://www.twilio.com/docs/messaging/api/message-resource>).
+const VALIDITY: RangeInclusive<SignedDuration> =
+    SignedDuration::from_secs(5)..=twilio::VALIDITY_MAX;
 
 /// The adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +254,7 @@ fn check_url(kind: Option<ProviderKind>, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(address)) => address.is_loopback(),

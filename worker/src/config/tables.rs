@@ -4,6 +4,7 @@
 use super::database::{Database, ParseDatabase, refuse_password};
 use super::reader::{Section, nearest};
 use super::secrets;
+use super::sending::is_loopback;
 use digest_activities::calendar::{Calendar, CalendarError};
 use digest_activities::webhook::Topic;
 use digest_workflows::operation::key::check_campaign;
@@ -196,7 +197,8 @@ impl Campaign {
 /// `[message]`: what a message is rendered from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The sender; a template. For e-mail a mailbox such as `Shop <digest@shop.example>`.
+    /// The sender; a template. For e-mail a mailbox such as `Shop <digest@shop.example>`, for text
+    /// messages a number in E.164, a short code, a name or a messaging service.
     pub from: String,
     /// The subject's template file; for e-mail only.
     pub subject: Option<PathBuf>,
@@ -232,7 +234,10 @@ impl Message {
         if channel == Channel::Sms {
             for (key, given) in [("subject", &subject), ("html", &html)] {
                 if given.is_some() {
-                    section.refuse(key, "a text message has none; leave the line out");
+                    section.refuse(
+                        key,
+                        "a text message (campaign.channel = \"sms\") has none; leave the line out",
+                    );
                 }
             }
         }
@@ -244,10 +249,15 @@ impl Message {
                 "without [source] rows every customer is one without rows, so nothing would ever be sent; add rows, or leave this line out",
             );
         }
+        let sender = match channel {
+            Channel::Email => "it is the sender, such as \"Shop <digest@shop.example>\"",
+            Channel::Sms => {
+                "it is the sender: a number such as \"+15005550006\", a short code, a name such as \"Shop\", or a messaging service (MG…)"
+            }
+        };
         let email_subject = || directory.join("templates/subject.txt");
         Self {
-            from: section
-                .required("from", "it is the sender, such as \"Shop <digest@shop.example>\""),
+            from: section.required("from", sender),
             subject: (channel == Channel::Email).then(|| subject.unwrap_or_else(email_subject)),
             text: file(section.or("text", "templates/digest.txt".to_owned())),
             html,
@@ -280,17 +290,40 @@ impl Http {
 pub struct Webhooks {
     /// Where they listen, apart from everything else; `None` for nowhere.
     pub listen: Option<SocketAddr>,
+    /// Where the internet reaches them, without `/webhooks/…`; for providers that are told with each
+    /// message where to call.
+    pub public_url: Option<String>,
     /// The topics of SNS through which Amazon SES tells; empty for any other provider.
     pub topics: Vec<Topic>,
 }
 
 impl Webhooks {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
+        let public_url: Option<String> = section.optional("public_url");
+        if let Some(message) = public_url.as_deref().and_then(|url| check_public(url).err()) {
+            section.refuse("public_url", message);
+        }
         Self {
             listen: section.optional("listen"),
+            public_url,
             topics: section.optional("topics").unwrap_or_default(),
         }
     }
+}
+
+/// A URL that a provider may call: nobody on the way may read what it tells.
+fn check_public(text: &str) -> Result<(), String> {
+    let such = "write one such as \"https://hooks.shop.example\"";
+    let url = Url::parse(text).map_err(|error| format!("this is not a URL: {error}; {such}"))?;
+    let has_more = url.query().is_some() || url.fragment().is_some();
+    let has_credentials = !url.username().is_empty() || url.password().is_some();
+    if has_more || has_credentials || !url.has_host() {
+        return Err(format!("this is more than scheme, host and path; {such}"));
+    }
+    if url.scheme() != "https" && !(url.scheme() == "http" && is_loopback(&url)) {
+        return Err(format!("this does not begin with https://; {such}"));
+    }
+    Ok(())
 }
 
 fn check_database(

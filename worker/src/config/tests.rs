@@ -50,6 +50,8 @@ unsubscribe_url = "https://shop.example/u"
 when_empty = "send"
 [provider]
 kind = "twilio"
+account_sid = "AC1"
+validity = "4h"
 rate_per_second = 0.5
 timeout = "10s"
 lease = "5m"
@@ -86,6 +88,9 @@ content = "5d"
 records = "6d"
 [http]
 listen = "0.0.0.0:80"
+[webhooks]
+listen = "0.0.0.0:8090"
+public_url = "https://hooks.shop.example"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -241,9 +246,15 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
             settle: seconds(180),
             batch: None,
             ca_file: None,
-            own: ProviderOwn::default(),
+            own: ProviderOwn {
+                account_sid: Some("AC1".to_owned()),
+                validity: Some(seconds(4 * 3_600)),
+                ..ProviderOwn::default()
+            },
         }
     );
+    assert_eq!(config.webhooks.listen.unwrap().to_string(), "0.0.0.0:8090");
+    assert_eq!(config.webhooks.public_url.as_deref(), Some("https://hooks.shop.example"));
     assert_eq!(config.sandbox["seed"].as_integer(), Some(7));
     assert_eq!(config.dispatch, Dispatch { page_size: 50, in_flight: 60 });
     let worker = Worker { concurrency: 7, shutdown_grace: seconds(11), listening: 8 };
@@ -308,6 +319,79 @@ fn what_only_one_provider_takes_is_read_for_it_and_refused_for_any_other() {
         problems(&yes),
         ["line 10, provider.lookup: this must be true or false, not a text"]
     );
+}
+
+/// [`LEAST`] for text messages through Twilio, with these lines behind it.
+fn by_twilio(message: &str, further: &str) -> String {
+    LEAST
+        .replace("[campaign]\n", "[campaign]\nchannel = \"sms\"\n")
+        .replace("from = \"Shop <digest@shop.example>\"\n", message)
+        .replace("kind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n", "kind = \"twilio\"\n")
+        + further
+}
+
+#[test]
+fn text_messages_have_a_sender_and_a_text_and_a_provider_that_takes_them() {
+    let from = "from = \"Shop\"\n";
+    let config = parse(&by_twilio(from, "")).unwrap();
+    assert_eq!((config.campaign.channel, config.message.subject), (Channel::Sms, None));
+    for key in ["subject", "html"] {
+        assert_eq!(
+            problems(&by_twilio(&format!("{from}{key} = \"a.txt\"\n"), "")),
+            [format!(
+                "line 9, message.{key}: a text message (campaign.channel = \"sms\") has none; leave the line out"
+            )]
+        );
+    }
+    let [missing] = &problems(&by_twilio("", ""))[..] else { panic!("one problem") };
+    assert!(missing.contains("message.from") && missing.contains("+15005550006"), "{missing}");
+    let by_mail = by_twilio(from, "").replace("\"sms\"", "\"email\"");
+    assert_eq!(
+        problems(&by_mail),
+        ["line 10, provider.kind: twilio does not deliver mail; change it or campaign.channel"]
+    );
+    for kind in ["resend", "postmark", "sendgrid", "mailgun", "ses"] {
+        let [problem] =
+            &problems(&by_twilio(from, "").replace("\"twilio\"", &format!("\"{kind}\"")))[..]
+        else {
+            panic!("one problem of {kind}")
+        };
+        assert!(problem.contains("does not deliver text messages"), "{problem}");
+    }
+    parse(&by_twilio(from, "").replace("\"twilio\"", "\"sandbox\"")).unwrap();
+    for validity in ["4s", "601m"] {
+        let problem = problems(&by_twilio(from, &format!("validity = \"{validity}\"\n")));
+        assert!(problem[0].contains("between 5s and 10h"), "{problem:?}");
+    }
+}
+
+#[test]
+fn twilio_is_told_where_to_call_and_nobody_else() {
+    let with = |lines: &str| by_twilio("from = \"Shop\"\n", &format!("[webhooks]\n{lines}"));
+    let listen = "listen = \"127.0.0.1:8090\"\n";
+    let public = |url: &str| format!("public_url = \"{url}\"\n");
+    let good = public("https://hooks.shop.example/digest/");
+    parse(&with(&format!("{listen}{good}"))).unwrap();
+    parse(&with(&format!("{listen}{}", public("http://127.0.0.1:8090")))).unwrap();
+    let [missing] = &problems(&with(listen))[..] else { panic!("one problem") };
+    assert!(missing.contains("webhooks.public_url: this is missing"), "{missing}");
+    let [missing] = &problems(&with(&good))[..] else { panic!("one problem") };
+    assert!(missing.contains("webhooks.listen: this is missing"), "{missing}");
+    for (url, why) in [
+        ("hooks.shop.example", "this is not a URL"),
+        ("http://hooks.shop.example", "does not begin with https://"),
+        ("https://user@hooks.shop.example", "more than scheme, host and path"),
+        ("https://hooks.shop.example/?a=b", "more than scheme, host and path"),
+        ("https://hooks.shop.example/#a", "more than scheme, host and path"),
+    ] {
+        let [problem] = &problems(&with(&format!("{listen}{}", public(url))))[..] else {
+            panic!("one problem of {url}")
+        };
+        assert!(problem.contains(why) && problem.contains("webhooks.public_url"), "{problem}");
+    }
+    let other = format!("{LEAST}[webhooks]\n{listen}{good}");
+    let [problem] = &problems(&other)[..] else { panic!("one problem") };
+    assert!(problem.contains("only kind = \"twilio\" takes this"), "{problem}");
 }
 
 #[test]

@@ -106,13 +106,28 @@ pub enum Lookup {
         /// unknown time, it never does.
         miss_counts: bool,
     },
+    /// By recipient, sender and text of a record that carries no key of ours. A hit counts only where
+    /// no other operation can have made the record, and a miss never.
+    ByContent,
 }
 
 impl Lookup {
     /// Whether the provider can be asked at all.
     #[must_use]
     pub const fn is_offered(self) -> bool {
+        !matches!(self, Self::None)
+    }
+
+    /// Whether what is asked for is our own key.
+    #[must_use]
+    pub const fn is_by_key(self) -> bool {
         matches!(self, Self::ByKey { .. })
+    }
+
+    /// Whether what is asked for is the message's content.
+    #[must_use]
+    pub const fn is_by_content(self) -> bool {
+        matches!(self, Self::ByContent)
     }
 
     /// Whether a miss may ever count as "not sent".
@@ -138,5 +153,31 @@ impl ProviderRef {
     #[must_use]
     pub fn unrecorded() -> Self {
         Self { kind: "unrecorded".to_owned(), account: String::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_up_is_by_key_or_by_content_and_only_by_key_a_miss_may_count() {
+        for (lookup, by_key, by_content, misses, json) in [
+            (Lookup::None, false, false, false, r#""none""#),
+            (Lookup::ByContent, false, true, false, r#""by_content""#),
+            (
+                Lookup::ByKey { miss_counts: true },
+                true,
+                false,
+                true,
+                r#"{"by_key":{"miss_counts":true}}"#,
+            ),
+        ] {
+            assert_eq!(lookup.is_offered(), by_key || by_content);
+            assert_eq!((lookup.is_by_key(), lookup.is_by_content()), (by_key, by_content));
+            assert_eq!(lookup.miss_counts(), misses);
+            assert_eq!(serde_json::to_string(&lookup).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Lookup>(json).unwrap(), lookup);
+        }
     }
 }

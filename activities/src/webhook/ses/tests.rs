@@ -49,7 +49,9 @@ async fn read_at(
     body: &str,
     now: Timestamp,
 ) -> Result<Vec<ProviderEvent>, Refused> {
-    webhook.read(&Received { headers: &HeaderMap::new(), body: body.as_bytes(), now }).await
+    webhook
+        .read(&Received { query: "", headers: &HeaderMap::new(), body: body.as_bytes(), now })
+        .await
 }
 
 async fn read(webhook: &SesWebhook, body: &str) -> Result<Vec<ProviderEvent>, Refused> {
