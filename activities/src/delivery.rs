@@ -16,7 +16,7 @@ pub use pacer::Pacer;
 
 use crate::crash;
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, Answer, BeginAnswer, Begun, LedgerError, Slot, Token};
+use crate::ledger::{Actor, Answer, BeginAnswer, Begun, LedgerError, SUPPRESSIONS, Slot, Token};
 use crate::message::{FrozenMessage, RenderInput, Rendered};
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
@@ -192,7 +192,12 @@ impl Delivery<'_> {
         }
     }
 
+    /// A no is a customer whom a provider told not to write to any more, or one without consent.
     async fn ask_consent(&self, answer: &Answer) -> Result<(), Early> {
+        if let Some(reason) = answer.suppressed {
+            let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
+            return Err(self.record_by(&Event::Unwanted, actor, None).await?);
+        }
         match self.wants(answer, &self.of().key).await? {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.record(&Event::Unwanted, "consent", None).await?),
@@ -357,8 +362,16 @@ impl Delivery<'_> {
         by: &str,
         as_of: Option<Timestamp>,
     ) -> Result<Early, Early> {
+        self.record_by(event, Actor::part(by), as_of).await
+    }
+
+    async fn record_by(
+        &self,
+        event: &Event,
+        actor: Actor<'_>,
+        as_of: Option<Timestamp>,
+    ) -> Result<Early, Early> {
         let of = self.of();
-        let actor = Actor::part(by);
         let recorded = self.parts.ledger.record(&of.key, event, &of.rules, actor, as_of).await?;
         Ok(Early::Answer(Box::new(progress(recorded))))
     }

@@ -23,13 +23,14 @@ mod retention;
 mod runs;
 mod selection;
 mod setup;
+mod suppressions;
 mod sweep;
 
 pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use batches::{BatchAnswer, Claim, Member, Proposal, Repeated, StoredBatch};
 pub use content::FrozenData;
-pub use events::Untold;
+pub use events::{Place, Told, Untold};
 pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
@@ -42,6 +43,7 @@ pub use restore::GONE_BACK;
 pub use runs::{NewRun, Run, RunState};
 pub use selection::{FreezePage, Page, Selected};
 pub use setup::{Setup, ddl, grants};
+pub use suppressions::{SUPPRESSIONS, Suppression, Suppressions};
 
 use database::Database;
 pub use digest_workflows::activities::LedgerRef;

@@ -18,7 +18,7 @@ pub mod sandbox;
 pub mod sendgrid;
 pub mod ses;
 pub mod smtp;
-mod tls;
+pub(crate) mod tls;
 pub mod twilio;
 
 pub use tls::TlsError;

@@ -81,8 +81,14 @@ async fn look_up(
         Ok(Found::Miss) => Finding::Miss,
         Ok(Found::Unavailable(_)) | Err(_) => Finding::Unavailable,
     };
-    match message {
-        Some(message) if may_be_anothers(parts, input, &message, since).await? => {
+    match (&finding, message) {
+        (Finding::Accepted { .. } | Finding::Refused(_), Some(message))
+            if may_be_anothers(parts, input, &message, since).await? =>
+        {
+            tracing::info!(
+                key = %input.key,
+                "a record was found that another operation with the same content may have made, so it counts for nothing"
+            );
             Ok(Finding::Unavailable)
         }
         _ => Ok(finding),

@@ -7,6 +7,7 @@ mod postmark;
 mod resend;
 mod secret;
 mod sendgrid;
+mod ses;
 pub mod svix;
 mod twilio;
 
@@ -15,9 +16,11 @@ pub use postmark::PostmarkWebhook;
 pub use resend::ResendWebhook;
 pub use secret::SecretError;
 pub use sendgrid::SendgridWebhook;
+pub use ses::{Fetch, Https, SesWebhook, Topic, TopicError};
 pub use twilio::TwilioWebhook;
 
 use digest_workflows::operation::Finding;
+use futures::future::BoxFuture;
 use hyper::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -50,13 +53,62 @@ pub struct ProviderEvent {
     /// What it says about the operation, in order; empty for an event that says nothing about
     /// acceptance.
     pub findings: Vec<Finding>,
+    /// Why the customer is not to be written to any more, if the event says that.
+    pub suppresses: Option<SuppressionReason>,
+}
+
+/// Why a customer is not written to any more, as a provider told after a message was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuppressionReason {
+    /// The address does not exist, or takes no mail for good. A bounce that may pass is none.
+    HardBounce,
+    /// The customer has reported the message as unwanted.
+    Complaint,
+    /// The customer has opted out by the provider's own means.
+    OptOut,
+}
+
+impl SuppressionReason {
+    /// Every reason.
+    pub const ALL: [Self; 3] = [Self::HardBounce, Self::Complaint, Self::OptOut];
+
+    /// The reason as the ledger and JSON have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HardBounce => "hard_bounce",
+            Self::Complaint => "complaint",
+            Self::OptOut => "opt_out",
+        }
+    }
+
+    /// The reason with this [`name`](Self::name), if there is one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.name() == name)
+    }
+
+    /// Why an operation of the customer ended, for its timeline.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::HardBounce => "suppressed: hard bounce",
+            Self::Complaint => "suppressed: complaint",
+            Self::OptOut => "suppressed: opt-out",
+        }
+    }
 }
 
 /// The seconds since 1970 in `text`, if they are less than `tolerance` away from `now`.
 fn fresh(text: &str, now: Timestamp, tolerance: SignedDuration) -> Result<(), Refused> {
     let at = text.parse().ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-    let away = now.duration_since(at.ok_or(Refused::Unsigned)?).abs();
-    if away > tolerance { Err(Refused::Stale) } else { Ok(()) }
+    near(at.ok_or(Refused::Unsigned)?, now, tolerance)
+}
+
+/// Whether `at` is no more than `tolerance` away from `now`.
+fn near(at: Timestamp, now: Timestamp, tolerance: SignedDuration) -> Result<(), Refused> {
+    if now.duration_since(at).abs() > tolerance { Err(Refused::Stale) } else { Ok(()) }
 }
 
 /// Why a request is refused; nothing of it is stored.
@@ -68,6 +120,16 @@ pub enum Refused {
     /// No secret of ours gives its signature.
     #[error("the signature is not of a secret in DIGESTD_WEBHOOK_SECRET")]
     Forged,
+    /// It is of a topic that `[webhooks] topics` does not name; anybody may have one.
+    #[error("the request is of a topic that [webhooks] topics does not name")]
+    Elsewhere,
+    /// It is not signed by the certificate that it names.
+    #[error("the signature is not of the certificate that the request names")]
+    NotOfCertificate,
+    /// What is needed to verify or to answer it could not be fetched; the same request may be taken
+    /// later.
+    #[error("the provider did not give what is needed to verify or confirm the request")]
+    NotNow,
     /// Its time is too far away.
     #[error("the signature's time is too far away")]
     Stale,
@@ -81,9 +143,13 @@ pub trait Webhook: Send + Sync {
     /// The provider's name, as in `provider.kind` and the path of the webhook.
     fn kind(&self) -> &'static str;
 
-    /// Checks who sent `request`, and reads its events.
+    /// Checks who sent `request`, and reads its events. Whoever verifies with a certificate may have
+    /// to fetch it first.
     ///
     /// # Errors
     /// [`Refused`].
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused>;
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>>;
 }

@@ -34,5 +34,7 @@ mod retention;
 mod runs;
 #[path = "ledger/setup.rs"]
 mod setup;
+#[path = "ledger/suppressions.rs"]
+mod suppressions;
 #[path = "ledger/transitions.rs"]
 mod transitions;

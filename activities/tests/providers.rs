@@ -10,6 +10,8 @@ mod bench;
 mod moto;
 #[path = "providers/real.rs"]
 mod real;
+#[path = "providers/senders.rs"]
+mod senders;
 #[path = "providers/suite.rs"]
 mod suite;
 #[path = "providers/twilio.rs"]

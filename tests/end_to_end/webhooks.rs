@@ -1,5 +1,9 @@
 //! A provider over HTTP from end to end: answers that are lost, and what its webhooks tell.
 
+mod load;
+mod ses;
+mod suppression;
+
 use crate::end_to_end::world::{API_KEY, counts, through, world};
 use digest_tests::api_server::{Act, End, Phase, Resend};
 use digest_tests::{free_port, svix};
@@ -89,10 +93,60 @@ async fn a_webhook_settles_what_no_answer_did() {
     world.check().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_can_be_told_to_nobody_stops_no_other() {
+    let script = vec![Act::Fail(Phase::Taken, End::Reset); 50];
+    let port = free_port().unwrap();
+    let plan = world("resend-poison")
+        .customers(1)
+        .with("webhooks.listen", format!("127.0.0.1:{port}"))
+        .with("retry.ambiguous.max_attempts", 2);
+    let Some((world, server)) = through(plan, Resend, script).await else { return };
+    let key = world.key("customer-0001");
+    let worker = world.worker_with(&SECRETS).await;
+    world.start_run().await;
+    world.until_state(&key, "unknown").await;
+    // Before every other event: of an operation that is gone, and one that nobody can read.
+    let poison = "insert into @provider_events (provider, event_id, key, finding, at) values \
+                  ('resend', 'gone', 'resend-poison:2024-W10:nobody', '[]', 1), \
+                  ('resend', 'unreadable', 'resend-poison:2024-W10:customer-0001', '{', 2)";
+    assert_eq!(world.ledger.execute(poison).await, 2);
+    let taken = server.until(|record| !record.taken.is_empty()).await.unwrap().taken;
+    let told = event("email.delivered", &taken[0], "{}");
+    let url = format!("http://127.0.0.1:{port}/webhooks/resend");
+    assert_eq!(post(&url, WEBHOOK_SECRET, Timestamp::now(), &told).await, StatusCode::OK);
+    world.until_state(&key, "cleaned").await;
+    counts(&world.closed().await, &[("cleaned", 1), ("unknown", 0)]);
+    let kept = "@provider_events where fault is not null and told_at is not null";
+    assert_eq!(world.ledger.count(kept).await, 2);
+    let check = world.digestd("check").await;
+    assert!(check.stdout.contains("2 events of the provider could not be told"), "{check:?}");
+    let log = worker.said();
+    for id in ["gone", "unreadable"] {
+        let said = log.lines().filter(|line| line.contains(&format!("event=\"{id}\""))).count();
+        assert_eq!(said, 1, "{id} is said once:\n{log}");
+    }
+    world.check().await;
+}
+
+/// What Resend tells of a message that it took.
+fn event(name: &str, taken: &digest_tests::api_server::Taken, bounce: &str) -> String {
+    let body = serde_json::from_slice::<serde_json::Value>(&taken.request.body).unwrap();
+    let tag = body["tags"][0]["value"].as_str().unwrap();
+    let id = &taken.id;
+    format!(
+        r#"{{"type":"{name}","data":{{"email_id":"{id}","tags":{{"operation_key":"{tag}"}},"bounce":{bounce}}}}}"#
+    )
+}
+
 async fn post(url: &str, secret: &str, at: Timestamp, body: &str) -> StatusCode {
+    post_as("event-1", url, secret, at, body).await
+}
+
+async fn post_as(id: &str, url: &str, secret: &str, at: Timestamp, body: &str) -> StatusCode {
     let client = reqwest::Client::new();
     let mut request = client.post(url).body(body.to_owned());
-    let signed = svix::sign(secret, "event-1", at.as_second(), body.as_bytes()).unwrap();
+    let signed = svix::sign(secret, id, at.as_second(), body.as_bytes()).unwrap();
     for (name, value) in signed {
         request = request.header(name, value);
     }

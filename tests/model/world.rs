@@ -207,6 +207,7 @@ impl World {
             held_for: SignedDuration::ZERO,
             cancelled: self.run.cancelled,
             useful_until: at(useful_until),
+            suppressed: false,
         }
     }
 

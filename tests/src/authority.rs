@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use tokio_rustls::TlsAcceptor;
 
 /// An authority, with its certificate in a file for the client and a server certificate for
-/// `localhost`.
+/// `localhost`, or another host.
 pub struct Authority {
     file: NamedTempFile,
     acceptor: TlsAcceptor,
@@ -36,6 +36,14 @@ impl Authority {
     /// # Errors
     /// Where keys, certificates or the file cannot be made.
     pub fn new() -> Result<Self> {
+        Self::of("localhost")
+    }
+
+    /// Makes a new one, whose server certificate is for `host` only.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of(host: &str) -> Result<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -44,7 +52,7 @@ impl Authority {
         file.flush().context("write the file")?;
 
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()])?
+        let certificate = CertificateParams::new(vec![host.to_owned()])?
             .signed_by(&key, &issuer)
             .context("sign the server's certificate")?;
         let pem = Pem {

@@ -12,6 +12,7 @@ pub mod postgres;
 pub mod proxy;
 mod scripted;
 pub mod smtp;
+pub mod sns;
 pub mod svix;
 pub mod tellers;
 pub mod twilio;

@@ -19,7 +19,8 @@ use digest_activities::provider::smtp::{Credentials, Settings, Smtp};
 use digest_activities::provider::twilio::{Twilio, TwilioSettings, callback};
 use digest_activities::source::{Queries, Source};
 use digest_activities::webhook::{
-    MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, TwilioWebhook, Webhook,
+    Https, MailgunWebhook, PostmarkWebhook, ResendWebhook, SendgridWebhook, SesWebhook,
+    TwilioWebhook, Webhook,
 };
 use digest_workflows::operation::Period;
 use jiff::Timestamp;
@@ -200,6 +201,10 @@ pub fn webhook(config: &Config, secrets: &Secrets) -> anyhow::Result<Option<Arc<
         ProviderKind::Twilio => {
             let public_url = config.webhooks.public_url.as_deref().unwrap_or_default();
             Arc::new(TwilioWebhook::new(secrets, &callback(public_url))?)
+        }
+        ProviderKind::Ses => {
+            let fetch = Https::new(config.provider.ca_file.as_deref())?;
+            Arc::new(SesWebhook::new(config.webhooks.topics.clone(), Arc::new(fetch)))
         }
         kind => bail!(
             "provider.kind = {:?} has no webhooks in this version; take out [webhooks] listen",

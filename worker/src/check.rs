@@ -84,16 +84,18 @@ pub async fn everything(path: &Path) -> Vec<Line> {
     };
     let mut lines = vec![configuration(&config, &secrets), secrets_line, calendar(&config)];
     let connections = Connections { config: &config, secrets: &secrets };
-    let (source, ledger_and_engine, provider, http) = tokio::join!(
+    let (source, ledger_and_engine, provider, http, webhooks) = tokio::join!(
         connections.source_and_templates(),
         connections.ledger_and_engine(),
         connections.provider(),
         connections.http(),
+        connections.webhooks(),
     );
     lines.extend(source);
     lines.extend(ledger_and_engine);
     lines.push(provider);
     lines.push(http);
+    lines.extend(webhooks);
     lines
 }
 

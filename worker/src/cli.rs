@@ -64,6 +64,7 @@ pub enum Command {
     Replay(Box<decide::ReplayArgs>),
     Cleanup(decide::CleanupArgs),
     Forget(decide::ForgetArgs),
+    Suppressions(decide::SuppressionsArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
 }

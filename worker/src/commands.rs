@@ -19,6 +19,7 @@ mod schedule;
 mod setup;
 mod show;
 mod status;
+mod suppressions;
 mod unknown;
 mod worker;
 
@@ -59,6 +60,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Replay(args) => replay::run(config()?, *args).await,
         Command::Cleanup(args) => cleanup::run(config()?, args).await,
         Command::Forget(args) => forget::run(config()?, args).await,
+        Command::Suppressions(args) => suppressions::run(config()?, args).await,
         Command::Policy(args) => policy::run(&config()?, &args),
         Command::Completions(args) => completions::run(&args),
     }

@@ -75,6 +75,12 @@ fn remarks(status: &RunStatus) -> Vec<String> {
             .to_owned(),
     );
     say(status.undelivered, "were accepted and then given up by the provider".to_owned());
+    say(
+        status.newly_suppressed,
+        "customers bounced for good, complained or opted out, and get nothing any more: \
+         `digestd suppressions`"
+            .to_owned(),
+    );
     if status.state == "missed" {
         lines.push(format!(
             "this week did not run; `digestd schedule backfill --period {period}` sends it"
@@ -102,6 +108,15 @@ pub fn operation(shown: &Shown, now: Timestamp) -> String {
     if let Some(because) = shown.held_because.as_ref().filter(|_| !shown.state.is_terminal()) {
         text.push_str(&format!(
             "\nits run is held: {because}; nothing is sent until it is resumed"
+        ));
+    }
+    if shown.undelivered {
+        text.push_str("\naccepted, and then given up by the provider");
+    }
+    if let Some(reason) = shown.suppressed {
+        text.push_str(&format!(
+            "\nthe customer gets nothing any more ({}): `digestd suppressions`",
+            reason.name()
         ));
     }
     let waits = shown.operation.waits_for(now);

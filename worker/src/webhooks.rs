@@ -117,17 +117,19 @@ async fn receive(
     }
     let query = uri.query().unwrap_or_default();
     let request = Received { query, headers: &headers, body: &body, now: Timestamp::now() };
-    let events = match receiving.webhook.read(&request) {
+    let events = match receiving.webhook.read(&request).await {
         Ok(events) => events,
         Err(refused) => {
             tracing::warn!(provider, %refused, "a webhook was refused");
             return match refused {
                 Refused::Malformed => (StatusCode::BAD_REQUEST, "not an event\n"),
+                Refused::NotNow => (StatusCode::SERVICE_UNAVAILABLE, "send it again\n"),
                 _ => (StatusCode::UNAUTHORIZED, "not genuine\n"),
             };
         }
     };
-    if receiving.store.store(events).await {
+    // A request that only asks for something, such as a confirmation, tells of no event.
+    if events.is_empty() || receiving.store.store(events).await {
         (StatusCode::OK, "stored\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not stored; send it again\n")

@@ -158,6 +158,7 @@ impl Case {
             held_for: SignedDuration::ZERO,
             cancelled: false,
             useful_until: at(100_000 * 86_400),
+            suppressed: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, Recorded, apply, audit, load, save};
 use super::pace::Slot;
+use super::suppressions::SUPPRESSIONS;
 use super::{BeginAnswer, Ledger, LedgerError};
 use crate::crash;
 use data_encoding::HEXLOWER;
@@ -84,7 +85,16 @@ impl Ledger {
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
         let begun = match begin_in(&mut tx, &mut loaded, intent, token, rules).await? {
             Ok(begun) => begun,
-            Err(cannot) => return Ok(BeginAnswer::Cannot(cannot)),
+            Err(cannot) => {
+                let is_new = cannot == CannotBegin::Unwanted && !loaded.operation.unwanted;
+                if let Some(reason) = loaded.suppressed.filter(|_| is_new) {
+                    // Told since consent was asked; recorded as if it had been by then.
+                    let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
+                    apply(&mut tx, &mut loaded, &Event::Unwanted, rules, actor, None).await?;
+                    tx.commit().await?;
+                }
+                return Ok(BeginAnswer::Cannot(cannot));
+            }
         };
         crash::point("intent-uncommitted");
         match tx.commit().await {

@@ -5,6 +5,7 @@
 //! between the databases is in this file.
 
 mod file;
+mod insert;
 mod value;
 
 pub(super) use value::{Value, values};
@@ -32,8 +33,6 @@ const ANSWER: Duration = Duration::from_secs(15);
 const POSTGRES_CONNECTIONS_MAX: u32 = 20;
 /// A connection that was idle for longer is asked whether it still lives before it is used.
 const IDLE_MAX: Duration = Duration::from_secs(5);
-/// At most this many values go into one statement.
-const INSERT_VALUES_MAX: usize = 900;
 /// SQLite has one writer; readers do not block it in WAL mode.
 const SQLITE_READERS_MAX: u32 = 4;
 
@@ -341,27 +340,6 @@ impl Tx {
             "with locked as materialized ({sql} {lock}) select locked.*, {clock} from locked"
         );
         self.row(&sql, values).await
-    }
-
-    /// Inserts `rows` (each in the order of the columns that `into` names), many in one statement.
-    pub(super) async fn insert_all(
-        &mut self,
-        into: &str,
-        rows: &[Vec<Value>],
-    ) -> Result<(), LedgerError> {
-        let width = rows.first().map_or(1, Vec::len);
-        for chunk in rows.chunks((INSERT_VALUES_MAX / width).max(1)) {
-            let places: Vec<String> = (0..chunk.len())
-                .map(|row| {
-                    let first = row * width + 1;
-                    let places: Vec<_> = (first..first + width).map(|n| format!("${n}")).collect();
-                    format!("({})", places.join(", "))
-                })
-                .collect();
-            let sql = format!("insert into {into} values {}", places.join(", "));
-            self.execute(&sql, &chunk.concat()).await?;
-        }
-        Ok(())
     }
 
     /// Commits.

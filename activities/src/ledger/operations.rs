@@ -6,8 +6,10 @@ use super::content::drop_content;
 use super::database::{Tx, values};
 use super::restore::insert_unrecorded;
 use super::runs::{self, Run};
+use super::suppressions;
 use super::{Ledger, LedgerError};
 use crate::crash;
+use crate::webhook::SuppressionReason;
 use digest_workflows::operation::{
     Change, Event, Failure, FailureClass, Moment, Note, Operation, OperationKey, Outcome, Rules,
     State,
@@ -40,6 +42,8 @@ pub struct Answer {
     pub moment: Moment,
     /// The run.
     pub run: Run,
+    /// Why the customer is not written to any more, if a provider has told so.
+    pub suppressed: Option<SuppressionReason>,
 }
 
 /// What recording an event did.
@@ -57,6 +61,7 @@ pub(super) struct Loaded {
     pub operation: Operation,
     pub run: Run,
     pub moment: Moment,
+    pub suppressed: Option<SuppressionReason>,
 }
 
 impl Ledger {
@@ -98,7 +103,12 @@ impl Ledger {
 
 impl Loaded {
     pub(super) fn into_answer(self) -> Answer {
-        Answer { operation: self.operation, moment: self.moment, run: self.run }
+        Answer {
+            operation: self.operation,
+            moment: self.moment,
+            run: self.run,
+            suppressed: self.suppressed,
+        }
     }
 }
 
@@ -132,7 +142,8 @@ pub(super) async fn load(
 ) -> Result<Loaded, LedgerError> {
     let text = key.to_string();
     let sql = format!(
-        "select {}, o.machine from @operations o \
+        "select {}, o.machine, (select s.reason from @suppressions s \
+         where s.campaign = o.campaign and s.customer = o.customer) from @operations o \
          join @runs r on r.campaign = o.campaign and r.period = o.period where o.key = $1",
         runs::COLUMNS
             .split(", ")
@@ -146,8 +157,11 @@ pub(super) async fn load(
         .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
     let run = Run::read(&row)?;
     let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
-    let moment = run.moment(row.time(runs::COLUMN_COUNT + 1)?);
-    Ok(Loaded { key: text, operation, run, moment })
+    let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
+    let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
+    let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
+    let moment = Moment { suppressed: suppressed.is_some(), ..moment };
+    Ok(Loaded { key: text, operation, run, moment, suppressed })
 }
 
 /// Applies one event inside `tx`.

@@ -10,6 +10,7 @@ pub use lines::{
 
 use super::database::{Row, Tx, values};
 use super::runs::{Run, RunState, no_such_run, run_in};
+use super::suppressions;
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
 use jiff::Timestamp;
@@ -59,6 +60,7 @@ impl Ledger {
         for row in tx.rows(&sql, who).await? {
             status.faults.push(FaultLine { customer: row.maybe_text(0)?, reason: row.text(1)? });
         }
+        status.newly_suppressed = suppressions::count(&mut tx, campaign, period).await?;
         // A closed run has work again when a verdict reopens an operation, and a hold keeps it.
         if run.held_since.is_some() && status.missing_count > 0 {
             "held".clone_into(&mut status.state);
@@ -146,6 +148,7 @@ impl Ledger {
         let operation: Operation = serde_json::from_str(&row.text(0)?)?;
         let (provider, attempts) = attempts(&mut tx, &text).await?;
         let run = run_in(&mut tx, key.campaign(), key.period(), "").await?;
+        let suppressed = suppressions::of(&mut tx, key.campaign(), &key.customer_id()).await?;
         let sql = format!("select {TRANSITION} from @decisions where key = $1 order by id");
         let timeline = tx.rows(&sql, values![text.as_str()]).await?;
         Ok(Shown {
@@ -154,6 +157,8 @@ impl Ledger {
             class: operation.class,
             provider,
             message_id: operation.accepted.as_ref().and_then(|a| a.message_id.clone()),
+            undelivered: operation.undelivered,
+            suppressed: suppressed.map(|line| line.reason),
             attempts,
             timeline: timeline.iter().map(transition).collect::<Result<_, _>>()?,
             ui_url: None,
@@ -278,6 +283,7 @@ fn blank(run: &Run) -> RunStatus {
         expired: 0,
         contradicted: 0,
         undelivered: 0,
+        newly_suppressed: 0,
         cleanup_failed: 0,
         missing: Vec::new(),
         missing_count: 0,

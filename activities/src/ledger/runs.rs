@@ -128,6 +128,7 @@ impl Run {
             held_for: self.held_before + this_hold,
             cancelled: self.cancelled_at.is_some(),
             useful_until: self.useful_until.unwrap_or(Timestamp::MAX),
+            suppressed: false,
         }
     }
 

@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// The oldest program version that may use the ledger this program writes, unless what is in it needs
 /// a newer one.
 const COMPATIBLE_FROM: i64 = 1;
@@ -21,12 +21,14 @@ const SQLITE: &[(i64, &str, &str)] = &[
     (2, "events", include_str!("migrations/0002_events.sqlite.sql")),
     (3, "batches", include_str!("migrations/0003_batches.sqlite.sql")),
     (4, "content", include_str!("migrations/0004_content.sqlite.sql")),
+    (5, "suppressions", include_str!("migrations/0005_suppressions.sqlite.sql")),
 ];
 const POSTGRES: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.postgres.sql")),
     (2, "events", include_str!("migrations/0002_events.postgres.sql")),
     (3, "batches", include_str!("migrations/0003_batches.postgres.sql")),
     (4, "content", include_str!("migrations/0004_content.postgres.sql")),
+    (5, "suppressions", include_str!("migrations/0005_suppressions.postgres.sql")),
 ];
 
 /// The table that records migrations, as the migrator itself would create it.

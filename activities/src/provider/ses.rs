@@ -1,7 +1,7 @@
 //! [Amazon SES, API v2](https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendEmail.html):
 //! no idempotency key, so a second request is a second message, and no look-up: its records are
 //! found by SES's own id, or by an export of the account's traffic that takes minutes. A doubt is
-//! for a late answer or a person.
+//! for a late answer, an event or a person.
 //!
 //! The message goes as our own bytes; SES replaces `Message-ID` and `Date` in them
 //! (<https://docs.aws.amazon.com/ses/latest/dg/header-fields.html>). Our key travels as the tag
@@ -53,6 +53,7 @@ pub struct Ses {
     signer: Signer,
     sender_domain: Option<String>,
     configuration_set: Option<String>,
+    events: bool,
 }
 
 impl Ses {
@@ -87,6 +88,7 @@ impl Ses {
             signer,
             sender_domain: settings.sender_domain.clone(),
             configuration_set: own.configuration_set.clone(),
+            events: settings.events,
         })
     }
 }
@@ -198,7 +200,7 @@ impl Provider for Ses {
     }
 
     fn contract(&self) -> Contract {
-        Contract::NONE
+        Contract { events: self.events, ..Contract::NONE }
     }
 
     fn prepare<'a>(

@@ -37,7 +37,7 @@ pub enum TlsError {
 /// # Errors
 /// [`TlsError::CaFile`] and [`TlsError::CaFileEmpty`] for a file that gives no certificate,
 /// [`TlsError::SetUp`] where rustls refuses one.
-pub(super) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
+pub(crate) fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, TlsError> {
     let extra = ca_file.map(read_authorities).transpose()?.unwrap_or_default();
     let crypto = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(crypto.clone())

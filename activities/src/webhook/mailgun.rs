@@ -7,15 +7,19 @@
 //!
 //! | event | means |
 //! | --- | --- |
-//! | `accepted`, `delivered`, `opened`, `clicked`, `complained`, `unsubscribed`, `failed` for a while | accepted and tried |
-//! | `failed` for good | accepted and tried, and given up; by Mailgun's own suppression list: accepted, then refused: `suppressed` |
+//! | `accepted`, `delivered`, `opened`, `clicked`, `failed` for a while | accepted and tried |
+//! | `complained` | accepted and tried; a complaint |
+//! | `unsubscribed` | accepted and tried; an opt-out |
+//! | `failed` for good | accepted and tried, and given up; with the reason `bounce`: a hard bounce; by Mailgun's own suppression list: accepted, then refused: `suppressed` |
 //! | `rejected` | accepted, then refused: `rejected` |
 //! | everything else | nothing |
 
-use super::{ProviderEvent, Received, Refused, SecretError, Webhook, fresh};
+use super::{ProviderEvent, Received, Refused, SecretError, SuppressionReason, Webhook, fresh};
 use crate::message::Redacted;
 use data_encoding::HEXLOWER;
 use digest_workflows::operation::{FailureClass, Finding};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::SignedDuration;
 use serde::Deserialize;
@@ -103,18 +107,26 @@ struct Data {
     message: Message,
 }
 
+impl Data {
+    fn suppresses(&self) -> Option<SuppressionReason> {
+        match (self.event.as_str(), self.severity.as_str(), self.reason.as_str()) {
+            ("failed", "permanent", "bounce") => Some(SuppressionReason::HardBounce),
+            ("complained", ..) => Some(SuppressionReason::Complaint),
+            ("unsubscribed", ..) => Some(SuppressionReason::OptOut),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default, Deserialize)]
 struct Message {
     #[serde(default)]
     headers: BTreeMap<String, Value>,
 }
 
-impl Webhook for MailgunWebhook {
-    fn kind(&self) -> &'static str {
-        "mailgun"
-    }
-
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
+impl MailgunWebhook {
+    /// Verifies `request`, and reads its events.
+    fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
         let Signed { signature } =
             serde_json::from_slice(request.body).map_err(|_| Refused::Unsigned)?;
         self.verify(&signature, request)?;
@@ -137,7 +149,21 @@ impl Webhook for MailgunWebhook {
             _ => Vec::new(),
         };
         let carried = data.variables.get("operation_key").and_then(text);
-        Ok(vec![ProviderEvent { id: signature.token, carried, findings }])
+        let suppresses = data.suppresses();
+        Ok(vec![ProviderEvent { id: signature.token, carried, findings, suppresses }])
+    }
+}
+
+impl Webhook for MailgunWebhook {
+    fn kind(&self) -> &'static str {
+        "mailgun"
+    }
+
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>> {
+        ready(self.events(request)).boxed()
     }
 }
 
@@ -163,7 +189,7 @@ mod tests {
         let secrets = ["old", "new"].map(|key| Redacted::new(key.to_owned()));
         let webhook = MailgunWebhook::new(&secrets).unwrap();
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.read(&Received {
+        webhook.events(&Received {
             query: "",
             headers: &HeaderMap::new(),
             body: body.as_bytes(),
@@ -212,5 +238,26 @@ mod tests {
         assert_eq!(findings("failed", "permanent", "suppress-bounce"), suppressed);
         assert_eq!(findings("rejected", "", ""), [Finding::Refused(FailureClass::Rejected)]);
         assert_eq!(findings("stored", "", ""), []);
+    }
+
+    #[test]
+    fn only_a_hard_bounce_a_complaint_and_an_opt_out_suppress() {
+        let suppresses = |event: &str, severity: &str, reason: &str| {
+            let data = json!({"event": event, "severity": severity, "reason": reason});
+            read(&signed("old", NOW, "t1", &data)).unwrap()[0].suppresses
+        };
+        let [hard, complaint, opt_out] = SuppressionReason::ALL.map(Some);
+        assert_eq!(suppresses("failed", "permanent", "bounce"), hard);
+        assert_eq!(suppresses("complained", "", ""), complaint);
+        assert_eq!(suppresses("unsubscribed", "", ""), opt_out);
+        for (event, severity, reason) in [
+            ("failed", "temporary", "bounce"),
+            ("failed", "permanent", "old"),
+            ("failed", "permanent", "espblock"),
+            ("failed", "permanent", "suppress-bounce"),
+            ("delivered", "", ""),
+        ] {
+            assert_eq!(suppresses(event, severity, reason), None, "{event} {severity} {reason}");
+        }
     }
 }

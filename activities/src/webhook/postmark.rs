@@ -4,17 +4,21 @@
 //!
 //! | record | means |
 //! | --- | --- |
-//! | `Delivery`, `Open`, `Click`, `SpamComplaint` | accepted and tried |
-//! | `Bounce` of a type that ends the delivery | accepted and tried, and given up |
+//! | `Delivery`, `Open`, `Click` | accepted and tried |
+//! | `SpamComplaint` | accepted and tried; a complaint |
+//! | `SubscriptionChange` by the recipient that ends sending | accepted and tried; an opt-out |
+//! | `Bounce` of a type that ends the delivery | accepted and tried, and given up; by the address itself: a hard bounce |
 //! | any other `Bounce` | accepted and tried |
 //! | everything else | nothing |
 //!
 //! An event has no id of its own; the same one, told again, has the same bytes, so their hash is it.
 
-use super::{ProviderEvent, Received, Refused, SecretError, Webhook};
+use super::{ProviderEvent, Received, Refused, SecretError, SuppressionReason, Webhook};
 use crate::message::Redacted;
 use data_encoding::{BASE64, HEXLOWER};
 use digest_workflows::operation::{FailureClass, Finding};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use hmac::{Hmac, KeyInit, Mac};
 use hyper::header::AUTHORIZATION;
 use serde::Deserialize;
@@ -34,6 +38,10 @@ const FINAL: [&str; 6] = [
     "SpamNotification",
     "DMARCPolicy",
 ];
+
+/// Those of them that speak of the address. `ManuallyDeactivated` is Postmark's own list, from which
+/// taking an address must be enough; the others speak of the message or the sender.
+const HARD: [&str; 2] = ["HardBounce", "BadEmailAddress"];
 
 /// Postmark's webhook.
 pub struct PostmarkWebhook {
@@ -95,6 +103,52 @@ struct Event {
     metadata: BTreeMap<String, String>,
     #[serde(rename = "Type")]
     kind: Option<String>,
+    #[serde(default)]
+    suppress_sending: bool,
+    suppression_reason: Option<String>,
+    origin: Option<String>,
+}
+
+impl Event {
+    /// Whether the recipient has ended the subscription, and not the shop or a bounce.
+    fn is_opt_out(&self) -> bool {
+        self.record_type == "SubscriptionChange"
+            && self.suppress_sending
+            && self.suppression_reason.as_deref() == Some("ManualSuppression")
+            && self.origin.as_deref() == Some("Recipient")
+    }
+
+    fn suppresses(&self) -> Option<SuppressionReason> {
+        match (self.record_type.as_str(), self.kind.as_deref()) {
+            ("Bounce", Some(kind)) if HARD.contains(&kind) => Some(SuppressionReason::HardBounce),
+            ("SpamComplaint", _) => Some(SuppressionReason::Complaint),
+            _ if self.is_opt_out() => Some(SuppressionReason::OptOut),
+            _ => None,
+        }
+    }
+}
+
+impl PostmarkWebhook {
+    /// Verifies `request`, and reads its events.
+    fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
+        self.verify(request)?;
+        let mut event: Event =
+            serde_json::from_slice(request.body).map_err(|_| Refused::Malformed)?;
+        let suppresses = event.suppresses();
+        let opts_out = event.is_opt_out();
+        let accepted = Finding::Accepted { message_id: event.message_id };
+        let findings = match (event.record_type.as_str(), event.kind.as_deref()) {
+            ("Bounce", Some(kind)) if FINAL.contains(&kind) => {
+                vec![accepted, Finding::Refused(FailureClass::Recipient)]
+            }
+            ("Delivery" | "Open" | "Click" | "SpamComplaint" | "Bounce", _) => vec![accepted],
+            _ if opts_out => vec![accepted],
+            _ => Vec::new(),
+        };
+        let id = HEXLOWER.encode(&Sha256::digest(request.body));
+        let carried = event.metadata.remove("operation_key");
+        Ok(vec![ProviderEvent { id, carried, findings, suppresses }])
+    }
 }
 
 impl Webhook for PostmarkWebhook {
@@ -102,21 +156,11 @@ impl Webhook for PostmarkWebhook {
         "postmark"
     }
 
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
-        self.verify(request)?;
-        let mut event: Event =
-            serde_json::from_slice(request.body).map_err(|_| Refused::Malformed)?;
-        let accepted = Finding::Accepted { message_id: event.message_id };
-        let findings = match (event.record_type.as_str(), event.kind.as_deref()) {
-            ("Bounce", Some(kind)) if FINAL.contains(&kind) => {
-                vec![accepted, Finding::Refused(FailureClass::Recipient)]
-            }
-            ("Delivery" | "Open" | "Click" | "SpamComplaint" | "Bounce", _) => vec![accepted],
-            _ => Vec::new(),
-        };
-        let id = HEXLOWER.encode(&Sha256::digest(request.body));
-        let carried = event.metadata.remove("operation_key");
-        Ok(vec![ProviderEvent { id, carried, findings }])
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>> {
+        ready(self.events(request)).boxed()
     }
 }
 
@@ -135,7 +179,7 @@ mod tests {
             headers.insert(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
         let body = body.as_bytes();
-        webhook.read(&Received { query: "", headers: &headers, body, now: Timestamp::UNIX_EPOCH })
+        webhook.events(&Received { query: "", headers: &headers, body, now: Timestamp::UNIX_EPOCH })
     }
 
     fn basic(text: &str) -> String {
@@ -157,6 +201,37 @@ mod tests {
             let error = PostmarkWebhook::new(&[Redacted::new(secret.to_owned())]).unwrap_err();
             assert_eq!(error, SecretError::Malformed(WHAT));
         }
+    }
+
+    #[test]
+    fn only_what_speaks_of_the_address_or_for_the_customer_suppresses() {
+        let suppresses = |rest: &str| {
+            let body = format!(r#"{{"MessageID":"m1",{rest}}}"#);
+            read(Some(&basic("old:word")), &body).unwrap()[0].suppresses
+        };
+        let bounce = |kind| suppresses(&format!(r#""RecordType":"Bounce","Type":"{kind}""#));
+        for kind in HARD {
+            assert_eq!(bounce(kind), Some(SuppressionReason::HardBounce), "{kind}");
+        }
+        for kind in ["SoftBounce", "Transient", "Blocked", "ManuallyDeactivated", "AutoResponder"] {
+            assert_eq!(bounce(kind), None, "{kind}");
+        }
+        let complaint = r#""RecordType":"SpamComplaint","Type":"SpamComplaint""#;
+        assert_eq!(suppresses(complaint), Some(SuppressionReason::Complaint));
+        let change = |ends: bool, reason: &str, origin: &str| {
+            suppresses(&format!(
+                r#""RecordType":"SubscriptionChange","SuppressSending":{ends},"SuppressionReason":"{reason}","Origin":"{origin}""#
+            ))
+        };
+        let opt_out = change(true, "ManualSuppression", "Recipient");
+        assert_eq!(opt_out, Some(SuppressionReason::OptOut));
+        assert_eq!(change(false, "ManualSuppression", "Recipient"), None);
+        assert_eq!(change(true, "ManualSuppression", "Customer"), None);
+        assert_eq!(change(true, "HardBounce", "Recipient"), None);
+        assert_eq!(
+            suppresses(r#""RecordType":"SubscriptionChange","SuppressionReason":null"#),
+            None
+        );
     }
 
     #[test]

@@ -3,16 +3,19 @@
 //!
 //! | event | means |
 //! | --- | --- |
-//! | `email.sent`, `email.delivered`, `email.delivery_delayed`, `email.opened`, `email.clicked`, `email.complained` | accepted and tried |
-//! | `email.bounced` | accepted and tried, and given up |
+//! | `email.sent`, `email.delivered`, `email.delivery_delayed`, `email.opened`, `email.clicked` | accepted and tried |
+//! | `email.complained` | accepted and tried; a complaint |
+//! | `email.bounced` | accepted and tried, and given up; for good, and not by Resend's own list: a hard bounce |
 //! | `email.suppressed` | accepted, then refused: `suppressed` |
 //! | `email.failed` | accepted, then refused: `rejected` |
 //! | everything else | nothing |
 
 use super::svix::Secrets;
-use super::{ProviderEvent, Received, Refused, SecretError, Webhook};
+use super::{ProviderEvent, Received, Refused, SecretError, SuppressionReason, Webhook};
 use crate::message::Redacted;
 use digest_workflows::operation::{FailureClass, Finding};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -45,6 +48,24 @@ struct Data {
     email_id: Option<String>,
     #[serde(default)]
     tags: Tags,
+    #[serde(default)]
+    bounce: Bounce,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Bounce {
+    #[serde(rename = "type")]
+    kind: String,
+    sub_type: String,
+}
+
+impl Bounce {
+    /// What an address on Resend's own list bounces with says nothing new of the address, and taking
+    /// it from that list must be enough.
+    fn is_hard(&self) -> bool {
+        self.kind == "Permanent" && !self.sub_type.contains("Suppress")
+    }
 }
 
 /// Tags are an object in events and a list of pairs in requests; either is read.
@@ -79,16 +100,18 @@ impl Tags {
     }
 }
 
-impl Webhook for ResendWebhook {
-    fn kind(&self) -> &'static str {
-        "resend"
-    }
-
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
+impl ResendWebhook {
+    /// Verifies `request`, and reads its events.
+    fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
         let id = self.secrets.verify(request)?;
         let Event { name, data } =
             serde_json::from_slice(request.body).map_err(|_| Refused::Malformed)?;
         let accepted = Finding::Accepted { message_id: data.email_id };
+        let suppresses = match name.as_str() {
+            "email.complained" => Some(SuppressionReason::Complaint),
+            "email.bounced" if data.bounce.is_hard() => Some(SuppressionReason::HardBounce),
+            _ => None,
+        };
         let findings = match name.as_str() {
             "email.sent"
             | "email.delivered"
@@ -103,7 +126,20 @@ impl Webhook for ResendWebhook {
             "email.failed" => vec![Finding::Refused(FailureClass::Rejected)],
             _ => Vec::new(),
         };
-        Ok(vec![ProviderEvent { id, carried: data.tags.operation_key(), findings }])
+        Ok(vec![ProviderEvent { id, carried: data.tags.operation_key(), findings, suppresses }])
+    }
+}
+
+impl Webhook for ResendWebhook {
+    fn kind(&self) -> &'static str {
+        "resend"
+    }
+
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>> {
+        ready(self.events(request)).boxed()
     }
 }
 
@@ -127,7 +163,7 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_str(&value).unwrap())
             })
             .collect();
-        webhook.read(&Received { query: "", headers: &headers, body: body.as_bytes(), now })
+        webhook.events(&Received { query: "", headers: &headers, body: body.as_bytes(), now })
     }
 
     #[test]
@@ -147,6 +183,30 @@ mod tests {
         assert_eq!(event("email.suppressed"), [Finding::Refused(FailureClass::Suppressed)]);
         assert_eq!(event("email.scheduled"), []);
         assert_eq!(event("domain.created"), []);
+    }
+
+    #[test]
+    fn only_a_hard_bounce_and_a_complaint_suppress() {
+        let suppresses = |name: &str, bounce: &str| {
+            let body =
+                format!(r#"{{"type":"{name}","data":{{"email_id":"m1","bounce":{bounce}}}}}"#);
+            read(&body).unwrap()[0].suppresses
+        };
+        let bounced = |bounce| suppresses("email.bounced", bounce);
+        let hard = Some(SuppressionReason::HardBounce);
+        assert_eq!(bounced(r#"{"type":"Permanent","subType":"General"}"#), hard);
+        for soft in [
+            "{}",
+            r#"{"type":"Transient","subType":"MailboxFull"}"#,
+            r#"{"type":"Undetermined"}"#,
+            r#"{"type":"Permanent","subType":"Suppressed"}"#,
+            r#"{"type":"Permanent","subType":"OnAccountSuppressionList"}"#,
+        ] {
+            assert_eq!(bounced(soft), None, "{soft}");
+        }
+        let complaint = Some(SuppressionReason::Complaint);
+        assert_eq!(suppresses("email.complained", "{}"), complaint);
+        assert_eq!(suppresses("email.delivered", "{}"), None);
     }
 
     #[test]

@@ -5,17 +5,21 @@
 //!
 //! | event | means |
 //! | --- | --- |
-//! | `processed`, `deferred`, `delivered`, `open`, `click`, `spamreport`, `unsubscribe`, `group_unsubscribe`, `group_resubscribe` | accepted and tried |
-//! | `bounce` | accepted and tried, and given up |
+//! | `processed`, `deferred`, `delivered`, `open`, `click`, `group_resubscribe` | accepted and tried |
+//! | `spamreport` | accepted and tried; a complaint |
+//! | `unsubscribe`, `group_unsubscribe` | accepted and tried; an opt-out |
+//! | `bounce` | accepted and tried, and given up; unless its type is `blocked`: a hard bounce |
 //! | `dropped` | accepted, then refused: by its reason `suppressed`, `recipient` or `rejected` |
 //! | everything else | nothing |
 //!
 //! Whether a later try is signed anew is not documented; the time may be as old as SendGrid tries.
 
-use super::{ProviderEvent, Received, Refused, SecretError, Webhook, fresh};
+use super::{ProviderEvent, Received, Refused, SecretError, SuppressionReason, Webhook, fresh};
 use crate::message::Redacted;
 use data_encoding::BASE64;
 use digest_workflows::operation::{FailureClass, Finding};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use jiff::SignedDuration;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use serde::Deserialize;
@@ -89,9 +93,21 @@ struct Event {
     operation_key: Option<String>,
     #[serde(default)]
     reason: String,
+    /// Of a bounce: `bounce`, or `blocked` for one that may pass.
+    #[serde(default, rename = "type")]
+    kind: String,
 }
 
 impl Event {
+    fn suppresses(&self) -> Option<SuppressionReason> {
+        match self.name.as_str() {
+            "bounce" if self.kind == "bounce" => Some(SuppressionReason::HardBounce),
+            "spamreport" => Some(SuppressionReason::Complaint),
+            "unsubscribe" | "group_unsubscribe" => Some(SuppressionReason::OptOut),
+            _ => None,
+        }
+    }
+
     fn findings(&self) -> Vec<Finding> {
         // What an answer names is the part before the first dot.
         let message_id = self.sg_message_id.as_deref();
@@ -114,20 +130,31 @@ impl Event {
     }
 }
 
+impl SendgridWebhook {
+    /// Verifies `request`, and reads its events.
+    fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
+        self.verify(request)?;
+        let events: Vec<Event> =
+            serde_json::from_slice(request.body).map_err(|_| Refused::Malformed)?;
+        let event = |event: Event| {
+            let (findings, suppresses) = (event.findings(), event.suppresses());
+            let (id, carried) = (event.sg_event_id, event.operation_key);
+            ProviderEvent { id, carried, findings, suppresses }
+        };
+        Ok(events.into_iter().map(event).collect())
+    }
+}
+
 impl Webhook for SendgridWebhook {
     fn kind(&self) -> &'static str {
         "sendgrid"
     }
 
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
-        self.verify(request)?;
-        let events: Vec<Event> =
-            serde_json::from_slice(request.body).map_err(|_| Refused::Malformed)?;
-        let event = |event: Event| {
-            let findings = event.findings();
-            ProviderEvent { id: event.sg_event_id, carried: event.operation_key, findings }
-        };
-        Ok(events.into_iter().map(event).collect())
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>> {
+        ready(self.events(request)).boxed()
     }
 }
 
@@ -175,7 +202,7 @@ mod tests {
         body: &str,
     ) -> Result<Vec<ProviderEvent>, Refused> {
         let now = Timestamp::from_second(NOW).unwrap();
-        webhook.read(&Received { query: "", headers, body: body.as_bytes(), now })
+        webhook.events(&Received { query: "", headers, body: body.as_bytes(), now })
     }
 
     #[test]
@@ -210,7 +237,7 @@ mod tests {
         let read = |body: &str| read(&webhook, &sender.sign(NOW, body), body);
         let body = r#"[
             {"event":"delivered","sg_event_id":"e1","sg_message_id":"m1.filter.1","operation_key":"k"},
-            {"event":"bounce","sg_event_id":"e2","sg_message_id":"m1","operation_key":"k"},
+            {"event":"bounce","sg_event_id":"e2","sg_message_id":"m1","operation_key":"k","type":"blocked"},
             {"event":"dropped","sg_event_id":"e3","reason":"Bounced Address","operation_key":"k"},
             {"event":"dropped","sg_event_id":"e4","reason":"Invalid","email":"ann@shop.example"},
             {"event":"something","sg_event_id":"e5"}]"#;
@@ -225,6 +252,15 @@ mod tests {
         let events = read(body).unwrap();
         let findings: Vec<_> = events.iter().map(|event| event.findings.clone()).collect();
         assert_eq!(findings, expected);
+        assert!(events.iter().all(|event| event.suppresses.is_none()));
+        let body = r#"[
+            {"event":"bounce","sg_event_id":"e6","type":"bounce"},
+            {"event":"spamreport","sg_event_id":"e7"},
+            {"event":"unsubscribe","sg_event_id":"e8"},
+            {"event":"group_unsubscribe","sg_event_id":"e9"}]"#;
+        let suppresses: Vec<_> = read(body).unwrap().iter().map(|event| event.suppresses).collect();
+        let [hard, complaint, opt_out] = SuppressionReason::ALL.map(Some);
+        assert_eq!(suppresses, [hard, complaint, opt_out, opt_out]);
         assert_eq!(events[0].carried.as_deref(), Some("k"));
         assert_eq!(events[3].carried, None);
         for body in ["", "{}", "<html>", r#"[{"event":"open"}]"#] {

@@ -14,6 +14,8 @@ use super::{ProviderEvent, Received, Refused, SecretError, Webhook};
 use crate::message::Redacted;
 use crate::provider::twilio::{OPERATION, states};
 use data_encoding::BASE64;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use hmac::{Hmac, KeyInit, Mac};
 use sha1::Sha1;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,6 +73,30 @@ impl TwilioWebhook {
         let genuine = self.keys.iter().any(|key| self.urls.iter().any(|url| is_genuine(key, url)));
         if genuine { Ok(()) } else { Err(Refused::Forged) }
     }
+
+    /// An opt-out stays on Twilio's own list, from which the customer's word takes it.
+    fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
+        let fields: Vec<(String, String)> =
+            form_urlencoded::parse(request.body).into_owned().collect();
+        self.verify(request, &fields)?;
+        let fields: BTreeMap<&str, &str> =
+            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let field = |name: &str| fields.get(name).copied().filter(|value| !value.is_empty());
+        let (Some(sid), Some(status)) = (field("MessageSid"), field("MessageStatus")) else {
+            return Err(Refused::Malformed);
+        };
+        let code = field("ErrorCode").and_then(|code| code.parse().ok());
+        let mut query = form_urlencoded::parse(request.query.as_bytes());
+        let carried =
+            query.find(|(name, _)| name == OPERATION).map(|(_, alias)| alias.into_owned());
+        let findings = states::findings(status, code, sid);
+        Ok(vec![ProviderEvent {
+            id: format!("{sid}:{status}"),
+            carried,
+            findings,
+            suppresses: None,
+        }])
+    }
 }
 
 /// `url` as it is written, and with its scheme's own port added or left out, which Twilio may do
@@ -96,22 +122,11 @@ impl Webhook for TwilioWebhook {
         "twilio"
     }
 
-    fn read(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
-        let fields: Vec<(String, String)> =
-            form_urlencoded::parse(request.body).into_owned().collect();
-        self.verify(request, &fields)?;
-        let fields: BTreeMap<&str, &str> =
-            fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let field = |name: &str| fields.get(name).copied().filter(|value| !value.is_empty());
-        let (Some(sid), Some(status)) = (field("MessageSid"), field("MessageStatus")) else {
-            return Err(Refused::Malformed);
-        };
-        let code = field("ErrorCode").and_then(|code| code.parse().ok());
-        let mut query = form_urlencoded::parse(request.query.as_bytes());
-        let carried =
-            query.find(|(name, _)| name == OPERATION).map(|(_, alias)| alias.into_owned());
-        let findings = states::findings(status, code, sid);
-        Ok(vec![ProviderEvent { id: format!("{sid}:{status}"), carried, findings }])
+    fn read<'a>(
+        &'a self,
+        request: &'a Received<'a>,
+    ) -> BoxFuture<'a, Result<Vec<ProviderEvent>, Refused>> {
+        ready(self.events(request)).boxed()
     }
 }
 
@@ -146,7 +161,7 @@ mod tests {
             headers.insert(SIGNATURE, HeaderValue::from_str(signature).unwrap());
         }
         let now = Timestamp::UNIX_EPOCH;
-        webhook(URL).read(&Received { query, headers: &headers, body: body.as_bytes(), now })
+        webhook(URL).events(&Received { query, headers: &headers, body: body.as_bytes(), now })
     }
 
     const DELIVERED: [(&str, &str); 4] = [
@@ -176,9 +191,9 @@ mod tests {
         let query = "foo=1&bar=2";
         let request = Received { query, headers: &headers, body: body.as_bytes(), now };
         // It is genuine, and no status callback.
-        assert_eq!(webhook.read(&request), Err(Refused::Malformed));
+        assert_eq!(webhook.events(&request), Err(Refused::Malformed));
         let other = Received { query: "foo=1&bar=3", ..request };
-        assert_eq!(webhook.read(&other), Err(Refused::Forged));
+        assert_eq!(webhook.events(&other), Err(Refused::Forged));
     }
 
     #[test]

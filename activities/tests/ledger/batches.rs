@@ -30,6 +30,7 @@ on_both!(
     those_that_may_begin_go_in_one_request_and_the_others_stay_as_they_were,
     of_many_leaders_at_once_one_begins_each_member,
     a_held_run_begins_no_batch,
+    a_suppressed_customer_is_in_no_batch_and_keeps_one_in_doubt_from_going_again,
     a_batch_in_doubt_goes_again_whole,
     whatever_becomes_of_one_member_decides_for_all,
     one_execution_at_a_time_sends_a_batch_again,
@@ -254,6 +255,35 @@ async fn a_held_run_begins_no_batch(place: Place) {
     assert!(answer.frozen.is_none());
     assert!(answer.members.iter().all(|one| *one.as_ref().unwrap_err() == CannotBegin::Held));
     assert_eq!(bench.raw.count("@batches").await + bench.raw.count("@attempts").await, 0);
+}
+
+async fn a_suppressed_customer_is_in_no_batch_and_keeps_one_in_doubt_from_going_again(
+    place: Place,
+) {
+    let mut bench = place.bench(3).await;
+    let suppress = |key: OperationKey| {
+        format!(
+            "insert into @suppressions (campaign, customer, reason, since, key, provider, event_id) \
+             select campaign, customer, 'complaint', frozen_at, key, 'test', 'e' from @operations \
+             where key = '{key}'"
+        )
+    };
+    let (two, three) = (bench.key(2), bench.key(3));
+    bench.raw.execute(&suppress(two)).await;
+    let members: Vec<Member> = (1..=3).map(|n| member(&bench.key(n), (1, 1))).collect();
+    let answer = begin(&bench.ledger, &members, TOGETHER, &Rules::default()).await.unwrap();
+    let cannot: Vec<_> = answer.members.iter().map(|one| one.as_ref().err().copied()).collect();
+    assert_eq!(cannot, [None, Some(CannotBegin::Unwanted), None]);
+    assert_eq!(answer.frozen.as_ref().unwrap().members, 2);
+    let begun: Vec<Begun> = answer.members.into_iter().flatten().collect();
+    bench.told([1, 3], &begun, None).await;
+    bench.raw.execute(&suppress(three)).await;
+    let stored = bench.stored(&answer.frozen.unwrap().key).await.unwrap();
+    let again = repeat(&bench.ledger, &stored, &bench.key(1), &Token::draw()).await;
+    assert!(matches!(again, Repeated::Cannot(_)), "{again:?}");
+    for n in [1, 3] {
+        assert_eq!(bench.check(n).await.state, State::Unknown);
+    }
 }
 
 async fn a_batch_in_doubt_goes_again_whole(place: Place) {

@@ -197,7 +197,8 @@ async fn begin(
     if !leased {
         (intent.lease, intent.settle) = (SignedDuration::ZERO, SignedDuration::ZERO);
     }
-    if !same_bytes {
+    // The ledger keeps one message for a generation; only a doubt can be of other bytes than today's.
+    if !same_bytes && !model.doubts.is_empty() {
         intent.content_hash = "other".into();
     }
     if !next {

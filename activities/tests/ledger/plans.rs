@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 16] = [
+const HOT: [(&str, &str); 20] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -61,6 +61,24 @@ const HOT: [(&str, &str); 16] = [
         "decisions_key",
     ),
     (
+        "select reason from @suppressions where campaign = 'digest' and customer = 'c-00007'",
+        "suppressions_pkey",
+    ),
+    (
+        "select alias, key, state, message_id from @operations where alias in ('a', 'b')",
+        "operations_alias",
+    ),
+    (
+        "select event_id from @provider_events where told_at is null \
+         and (at, event_id) > (5, 'e') order by at, event_id limit 200",
+        "provider_events_untold",
+    ),
+    (
+        "select count(*) from @suppressions where campaign = 'digest' \
+         and key > 'digest:2026-W42:' and key < 'digest:2026-W42;'",
+        "suppressions_key",
+    ),
+    (
         "select outcome from @attempts a where campaign = 'digest' and period = '2026-W42' \
          and decided_at > 5 and not exists \
          (select 1 from @attempts b where b.batch = a.batch and b.key < a.key) \
@@ -90,12 +108,12 @@ async fn hot_queries_read_by_an_index(place: Place) {
         .execute(if place.is_sqlite() {
             "analyze"
         } else {
-            "analyze @operations, @attempts, @decisions"
+            "analyze @operations, @attempts, @decisions, @provider_events, @suppressions"
         })
         .await;
     for (sql, index) in HOT {
         let plan = plan(&mut bench.raw, sql).await;
-        let by_index = if index == "key" || index == "period" {
+        let by_index = if matches!(index, "key" | "period" | "suppressions_pkey") {
             plan.contains("autoindex") || plan.contains("_pkey")
         } else {
             plan.contains(index)
@@ -127,6 +145,16 @@ async fn fill(raw: &mut Raw) {
     raw.execute(
         "insert into @decisions (campaign, period, key, at, event, decided_by) \
          select campaign, period, key, frozen_at, 'begun', 'test' from @operations",
+    )
+    .await;
+    raw.execute(
+        "insert into @provider_events (provider, event_id, key, finding, at, told_at) \
+         select 'resend', key, key, '[]', frozen_at, frozen_at from @operations",
+    )
+    .await;
+    raw.execute(
+        "insert into @suppressions (campaign, customer, reason, since, key, provider, event_id) \
+         select campaign, key, 'complaint', frozen_at, key, 'resend', key from @operations",
     )
     .await;
 }

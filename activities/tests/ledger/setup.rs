@@ -6,7 +6,7 @@ use digest_tests::proxy::{Fault, Proxy};
 use std::time::{Duration, Instant};
 
 /// The version that this program writes.
-const NEWEST: i64 = 4;
+const NEWEST: i64 = 5;
 
 on_both!(
     an_upgrade_keeps_what_is_there,
@@ -157,6 +157,10 @@ fn the_two_ddl_files_differ_in_dialect_only() {
         (
             include_str!("../../src/ledger/migrations/0004_content.postgres.sql"),
             include_str!("../../src/ledger/migrations/0004_content.sqlite.sql"),
+        ),
+        (
+            include_str!("../../src/ledger/migrations/0005_suppressions.postgres.sql"),
+            include_str!("../../src/ledger/migrations/0005_suppressions.sqlite.sql"),
         ),
     ] {
         assert_eq!(normal(in_sqlite(postgres)), normal(sqlite.to_owned()));

@@ -221,6 +221,29 @@ impl Connections<'_> {
         let cure = "set [http] listen to a free address of this machine";
         Line::problem(NAME, Exit::Failed, format!("cannot listen on {listen}: {error}; {cure}"))
     }
+
+    /// Whether webhooks can be verified and listened for; `None` where they are off.
+    pub(super) async fn webhooks(&self) -> Option<Line> {
+        const NAME: &str = "webhooks";
+        let listen = self.config.webhooks.listen?;
+        let webhook = match assemble::webhook(self.config, self.secrets) {
+            Ok(webhook) => webhook?,
+            Err(error) => {
+                let detail = crate::output::paragraph(&error);
+                return Some(Line::problem(NAME, Exit::Usage, detail));
+            }
+        };
+        let path = format!("POST /webhooks/{}", webhook.kind());
+        let Err(error) = tokio::net::TcpListener::bind(listen).await else {
+            return Some(Line::ok(NAME, format!("{listen} is free, for {path}")));
+        };
+        if is_worker(self.config.http.listen).await {
+            return Some(Line::ok(NAME, format!("{listen}, where a worker takes {path}")));
+        }
+        let cure = "set [webhooks] listen to a free address of this machine";
+        let detail = format!("cannot listen on {listen}: {error}; {cure}");
+        Some(Line::problem(NAME, Exit::Failed, detail))
+    }
 }
 
 /// The first customer, as a message is rendered for them; none whose rows cannot be carried.
@@ -284,10 +307,16 @@ async fn of_ledger(ledger: &Ledger) -> Result<Line, LedgerError> {
     }
     let counter = ledger.counter().await?;
     let identity = ledger.identity();
-    Ok(Line::ok(
-        "ledger",
-        format!("{} (epoch {}), {counter} decisions on record", identity.id, identity.epoch),
-    ))
+    let mut detail =
+        format!("{} (epoch {}), {counter} decisions on record", identity.id, identity.epoch);
+    let faulty = ledger.faulty_events().await?;
+    if faulty > 0 {
+        detail.push_str(&format!(
+            "; {faulty} events of the provider could not be told to an operation and are kept, with \
+             the reason in the column fault of provider_events"
+        ));
+    }
+    Ok(Line::ok("ledger", detail))
 }
 
 /// The ledger that the newest open operation of the campaign was started on.

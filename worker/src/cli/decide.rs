@@ -1,7 +1,7 @@
 //! Arguments of the commands with which a person decides something. All but `cleanup` are audited.
 
 use super::values::{Decision, key};
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, Subcommand};
 use digest_workflows::operation::{OperationKey, Period, Verdict};
 use std::path::PathBuf;
 
@@ -143,6 +143,41 @@ pub struct ForgetArgs {
     /// Who and why.
     #[command(flatten)]
     pub decision: Decision,
+}
+
+/// List the customers who are not written to any more, or write to one again
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "A hard bounce, a complaint or an opt-out that the provider tells of puts a customer here.\n\nExample:\n  digestd suppressions --json"
+)]
+pub struct SuppressionsArgs {
+    /// What to do with them; lists them if left out.
+    #[command(subcommand)]
+    pub action: Option<SuppressionsAction>,
+    /// Go on after this customer, as the JSON's "next" says
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What to do with suppressions.
+#[derive(Debug, Subcommand)]
+pub enum SuppressionsAction {
+    /// Write to a customer again, from the next message on
+    #[command(
+        after_help = "Example:\n  digestd suppressions remove --customer 1842 --reason \"new address\""
+    )]
+    Remove {
+        /// The customer, by the id that the source has
+        #[arg(long, value_name = "ID")]
+        customer: String,
+        /// Who and why.
+        #[command(flatten)]
+        decision: Decision,
+    },
 }
 
 /// Retry the cleanups of a period that failed

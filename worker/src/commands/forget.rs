@@ -36,6 +36,12 @@ pub(super) async fn run(config: Config, args: ForgetArgs) -> anyhow::Result<Exit
         return Ok(Exit::AlreadyHappened);
     }
     output::print(&text(&forgotten))?;
+    if ledger.suppression(&config.campaign.name, &args.customer).await?.is_some() {
+        output::print(
+            "the customer stays suppressed, which keeps them from being written to again; \
+             `digestd suppressions` lists them",
+        )?;
+    }
     let open: Vec<_> = forgotten.open.into_iter().map(|key| (key, State::Suppressed)).collect();
     wake::wake(&config, &ledger, &open).await?;
     Ok(if forgotten.in_doubt > 0 { Exit::NeedsHuman } else { Exit::Done })

@@ -206,6 +206,7 @@ mod tests {
             held_for: SignedDuration::ZERO,
             cancelled: false,
             useful_until: Timestamp::MAX,
+            suppressed: false,
         };
         for verdict in [Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon] {
             let event = Event::Judged { verdict, attempt: None };

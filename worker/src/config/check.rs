@@ -53,6 +53,22 @@ pub(super) fn together(config: &Config, reader: &Reader<'_>) {
         reader.refuse("retention.content", "this is longer than retention.records");
     }
     webhooks(config, reader);
+    let needs_topics = config.webhooks.listen.is_some() && provider.kind == ProviderKind::Ses;
+    if needs_topics && config.webhooks.topics.is_empty() {
+        reader.refuse(
+            "webhooks.listen",
+            "ses tells through topics of SNS, and anybody can have one; name yours by its ARN in webhooks.topics",
+        );
+    }
+    if provider.kind != ProviderKind::Ses && !config.webhooks.topics.is_empty() {
+        reader.refuse(
+            "webhooks.topics",
+            format!(
+                "topics are SNS's, through which only ses tells; leave the line out with {}",
+                provider.kind.name()
+            ),
+        );
+    }
     let by_text = config.campaign.channel == Channel::Sms;
     let kind = provider.kind;
     if kind != ProviderKind::Sandbox && (kind == ProviderKind::Twilio) != by_text {

@@ -4,6 +4,7 @@
 
 use super::duration;
 use super::error::Problem;
+use digest_activities::webhook::Topic;
 use jiff::SignedDuration;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -265,6 +266,18 @@ impl Value for SocketAddr {
         text.parse().map_err(|_| {
             format!("{text:?} is not an address and port; write one such as \"127.0.0.1:8080\"")
         })
+    }
+}
+
+impl Value for Vec<Topic> {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let wanted = "a list of texts, such as [\"arn:aws:sns:eu-west-1:123456789012:digest\"]";
+        let items = value.as_array().ok_or_else(|| expected(wanted, value))?;
+        if items.is_empty() {
+            return Err("this must name a topic; leave the line out instead".to_owned());
+        }
+        let topic = |text: String| Topic::parse(&text).map_err(|error| error.to_string());
+        items.iter().map(|item| String::read(item.get_ref()).and_then(topic)).collect()
     }
 }
 

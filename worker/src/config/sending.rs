@@ -4,8 +4,7 @@
 use super::database::refuse_password;
 use super::reader::Section;
 use super::secrets;
-use digest_activities::provider::twilio::VALIDITY_MAX;
-use digest_activities::provider::{postmark, resend};
+use digest_activities::provider::{postmark, resend, twilio};
 use digest_workflows::operation::policy::UnknownRules;
 use digest_workflows::operation::{FailureClass, RetryPolicy, Rules};
 use jiff::SignedDuration;
@@ -100,7 +99,8 @@ impl ProviderOwn {
 }
 
 /// A shorter wait is nearly none (<https://www.twilio.com/docs/messaging/api/message-resource>).
-const VALIDITY: RangeInclusive<SignedDuration> = SignedDuration::from_secs(5)..=VALIDITY_MAX;
+const VALIDITY: RangeInclusive<SignedDuration> =
+    SignedDuration::from_secs(5)..=twilio::VALIDITY_MAX;
 
 /// The adapters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

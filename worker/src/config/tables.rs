@@ -1,11 +1,12 @@
 //! What is sent, from where and when: the tables `[engine]`, `[ledger]`, `[source]`, `[campaign]`,
-//! `[message]` and `[http]`.
+//! `[message]`, `[http]` and `[webhooks]`.
 
 use super::database::{Database, ParseDatabase, refuse_password};
 use super::reader::{Section, nearest};
 use super::secrets;
 use super::sending::is_loopback;
 use digest_activities::calendar::{Calendar, CalendarError};
+use digest_activities::webhook::Topic;
 use digest_workflows::operation::key::check_campaign;
 use jiff::{SignedDuration, Timestamp};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -292,6 +293,8 @@ pub struct Webhooks {
     /// Where the internet reaches them, without `/webhooks/…`; for providers that are told with each
     /// message where to call.
     pub public_url: Option<String>,
+    /// The topics of SNS through which Amazon SES tells; empty for any other provider.
+    pub topics: Vec<Topic>,
 }
 
 impl Webhooks {
@@ -300,7 +303,11 @@ impl Webhooks {
         if let Some(message) = public_url.as_deref().and_then(|url| check_public(url).err()) {
             section.refuse("public_url", message);
         }
-        Self { listen: section.optional("listen"), public_url }
+        Self {
+            listen: section.optional("listen"),
+            public_url,
+            topics: section.optional("topics").unwrap_or_default(),
+        }
     }
 }
 

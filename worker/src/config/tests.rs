@@ -395,6 +395,31 @@ fn twilio_is_told_where_to_call_and_nobody_else() {
 }
 
 #[test]
+fn only_ses_has_topics_and_its_webhooks_need_one() {
+    let of_kind = |kind: &str, webhooks: &str| {
+        let provider = format!("kind = \"{kind}\"\nurl = \"https://api.example.com\"\n");
+        let text = LEAST.replace("kind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n", &provider);
+        format!("{text}[webhooks]\nlisten = \"127.0.0.1:8090\"\n{webhooks}\n")
+    };
+    let topics = "topics = [\"arn:aws:sns:eu-west-1:123456789012:digest\"]";
+    let config = parse(&of_kind("ses", topics)).unwrap();
+    assert_eq!(config.webhooks.topics[0].arn(), "arn:aws:sns:eu-west-1:123456789012:digest");
+    assert!(parse(&of_kind("resend", "")).unwrap().webhooks.topics.is_empty());
+    for (kind, line, part) in [
+        ("ses", "", "name yours by its ARN in webhooks.topics"),
+        ("ses", "topics = []", "must name a topic"),
+        ("ses", "topics = \"arn\"", "must be a list of texts"),
+        ("ses", "topics = [7]", "must be a text in quotes"),
+        ("ses", "topics = [\"digest-events\"]", "is not the ARN of an SNS topic"),
+        ("resend", topics, "leave the line out with resend"),
+    ] {
+        let found = problems(&of_kind(kind, line));
+        assert!(found.len() == 1 && found[0].contains(part), "{kind} {line}: {found:?}");
+        assert!(found[0].starts_with("line "), "{found:?}");
+    }
+}
+
+#[test]
 fn a_batch_is_as_large_as_the_provider_takes_it_and_off_where_it_takes_none() {
     let of = |kind: &str, batch: i64| {
         LEAST.replace(

@@ -1,7 +1,7 @@
 //! Tells operations what was stored, and their workflows to ask.
 
 use crate::tell;
-use digest_activities::ledger::{Ledger, LedgerError};
+use digest_activities::ledger::{Ledger, LedgerError, Told};
 use digest_workflows::operation::Rules;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,17 +41,31 @@ impl Inbox {
         }
     }
 
-    /// Tells everything that is stored.
+    /// Tells everything that is stored, once. One event that can't be told is in no other's way.
     async fn tell(&self) -> Result<(), LedgerError> {
+        let mut after = None;
         loop {
-            let untold = self.ledger.untold_events(BATCH).await?;
-            if untold.is_empty() {
-                return Ok(());
-            }
-            for event in untold {
-                let key = self.ledger.tell_event(&event, &self.rules).await?;
-                // Only a hint: the workflow may be closed, and asks the ledger in any case.
-                tell::operation(&self.client, &key).await;
+            let untold = self.ledger.untold_events(after.as_ref(), BATCH).await?;
+            let Some(last) = untold.last() else { return Ok(()) };
+            after = Some(last.place());
+            for event in &untold {
+                match self.ledger.tell_event(event, &self.rules).await {
+                    // Only a hint: the workflow asks the ledger in any case.
+                    Ok(Told::Operation { key, ask: true }) => {
+                        tell::operation(&self.client, &key).await;
+                    }
+                    Ok(Told::Operation { .. }) => {}
+                    Ok(Told::Nobody { fault }) => {
+                        let (event, key) = (event.id(), event.key());
+                        tracing::error!(event, key, fault, "an event is told to nobody, and kept");
+                    }
+                    // The database refuses this one; the others need not wait for it.
+                    Err(error @ LedgerError::Statement(_)) => {
+                        let (event, key) = (event.id(), event.key());
+                        tracing::warn!(event, key, %error, "an event was not told; it is tried again");
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
     }

@@ -19,6 +19,8 @@ pub struct Moment {
     pub cancelled: bool,
     /// Past this instant no attempt begins.
     pub useful_until: Timestamp,
+    /// Whether a provider has told not to write to the customer any more.
+    pub suppressed: bool,
 }
 
 /// What an attempt is about to do.
@@ -56,7 +58,7 @@ pub enum CannotBegin {
     /// Sent, terminal, or evidence of acceptance is stored.
     #[error("the operation is settled")]
     Settled,
-    /// Consent was withdrawn.
+    /// Consent was withdrawn, or a provider has told not to write to the customer any more.
     #[error("the customer no longer wants it")]
     Unwanted,
     /// The run was cancelled.
@@ -89,7 +91,7 @@ impl Operation {
         if (intent.generation, intent.ordinal) != (self.generation, self.ordinal + 1) {
             return Err(CannotBegin::NotNext);
         }
-        if self.unwanted {
+        if self.unwanted || moment.suppressed {
             return Err(CannotBegin::Unwanted);
         }
         if self.verdict.is_some() {

@@ -93,7 +93,8 @@ pub enum Event {
     /// The provider of the doubts is not configured any more, so it can be neither replayed to nor
     /// asked.
     ProviderGone,
-    /// The consent query returned no row, or the customer was erased.
+    /// The consent query returned no row, the customer was erased, or a provider has told not to
+    /// write to them any more.
     Unwanted,
     /// `useful_for` is over before an attempt.
     TooLate,

@@ -149,6 +149,7 @@ mod tests {
             held_for: SignedDuration::ZERO,
             cancelled: false,
             useful_until: Timestamp::MAX,
+            suppressed: false,
         };
         let before = op.state;
         let event = match act {

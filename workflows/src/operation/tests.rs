@@ -19,6 +19,7 @@ fn moment(seconds: i64) -> Moment {
         held_for: SignedDuration::ZERO,
         cancelled: false,
         useful_until: at(5 * 86_400),
+        suppressed: false,
     }
 }
 

@@ -6,7 +6,9 @@ use super::send::{Outgoing, Passenger};
 use super::{CONSENTS, prepare};
 use crate::crash;
 use crate::gates::GateError;
-use crate::ledger::{Actor, Answer, Begun, Claim, Proposal, Repeated, StoredBatch, Token};
+use crate::ledger::{
+    Actor, Answer, Begun, Claim, Proposal, Repeated, SUPPRESSIONS, StoredBatch, Token,
+};
 use crate::provider::batch::Batches;
 use digest_workflows::activities::{OperationInput, Pause, Progress};
 use digest_workflows::operation::{BatchRef, CannotBegin, Event, OperationKey};
@@ -154,9 +156,15 @@ impl Delivery<'_> {
         key: &OperationKey,
     ) -> Result<bool, Early> {
         let ledger = &self.parts.ledger;
-        if ledger.operation(key).await?.operation.doubts.is_empty() {
+        let other = ledger.operation(key).await?;
+        if other.operation.doubts.is_empty() {
             // What it has become decides when the batch begins.
             return Ok(true);
+        }
+        if let Some(reason) = other.suppressed {
+            let actor = Actor { by: SUPPRESSIONS, reason: Some(reason.code()) };
+            ledger.record(key, &Event::Unwanted, &stored.rules, actor, None).await?;
+            return Ok(false);
         }
         match self.wants(answer, key).await? {
             Ok(true) => Ok(true),

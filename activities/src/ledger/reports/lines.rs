@@ -1,5 +1,6 @@
 //! The shapes of the reports: what is printed, and the JSON of it.
 
+use crate::webhook::SuppressionReason;
 use digest_workflows::operation::{FailureClass, Operation, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub struct RunStatus {
     pub contradicted: u64,
     /// Accepted, and then given up by the provider.
     pub undelivered: u64,
+    /// Customers who are not written to any more, because of what the provider told of this run.
+    pub newly_suppressed: u64,
     /// Delivered, with a cleanup that was given up.
     pub cleanup_failed: u64,
     /// The keys that are not at rest, at most 100.
@@ -137,6 +140,10 @@ pub struct Shown {
     pub provider: Option<String>,
     /// The provider's id of the message.
     pub message_id: Option<String>,
+    /// Whether the provider gave up delivering what it had accepted.
+    pub undelivered: bool,
+    /// Why the customer is not written to any more, if a provider has told so.
+    pub suppressed: Option<SuppressionReason>,
     /// Every attempt, in order.
     pub attempts: Vec<AttemptLine>,
     /// Every decision, in order.

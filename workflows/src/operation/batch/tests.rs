@@ -27,6 +27,7 @@ fn moment(seconds: i64) -> Moment {
         held_for: SignedDuration::ZERO,
         cancelled: false,
         useful_until: Timestamp::MAX,
+        suppressed: false,
     }
 }
 

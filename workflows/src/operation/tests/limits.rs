@@ -51,3 +51,16 @@ fn a_replay_begins_only_if_it_arrives_while_the_key_is_remembered() {
     assert_eq!(bench.op.begin(longer, &moment(until - 1)), Err(CannotBegin::InDoubt));
     bench.begin(contract, until - 1).unwrap();
 }
+
+#[test]
+fn nothing_begins_for_a_customer_whom_a_provider_told_not_to_write_to() {
+    let suppressed = |seconds| Moment { suppressed: true, ..moment(seconds) };
+    for mut bench in [Bench::new(), Bench::unknown(REPLAY)] {
+        let before = bench.op.clone();
+        let begun = bench.op.begin(intent(&before, REPLAY), &suppressed(10));
+        assert_eq!(begun, Err(CannotBegin::Unwanted));
+        assert_eq!(bench.op, before);
+        // Nothing of it is the operation's own until it is recorded.
+        assert!(bench.op.may_begin(&intent(&before, REPLAY), &moment(10)).is_ok());
+    }
+}
