@@ -47,6 +47,9 @@ impl Topic {
     }
 }
 
+/// The name of a certificate has 32 letters and digits.
+const NAME_MAX: usize = 64;
+
 /// What a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) enum Kind {
@@ -111,15 +114,16 @@ impl Envelope {
     /// Where the signing certificate is; `None` for an address that is not one of SNS's
     /// certificates.
     pub(super) fn certificate(&self) -> Option<Url> {
-        let url = of_sns(&self.signing_cert_url)?;
+        let url = of_sns(&self.signing_cert_url, &self.topic_arn)?;
         let name = url.path().strip_prefix("/SimpleNotificationService-")?.strip_suffix(".pem")?;
-        let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+        let plain =
+            (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric());
         (plain && url.query().is_none()).then_some(url)
     }
 
     /// What to ask for to confirm the subscription; `None` for an address that does anything else.
     pub(super) fn confirmation(&self) -> Option<Url> {
-        let url = of_sns(self.subscribe_url.as_deref()?)?;
+        let url = of_sns(self.subscribe_url.as_deref()?, &self.topic_arn)?;
         let value = |name: &str| {
             let mut all = url.query_pairs().filter(|(key, _)| key == name);
             let first = all.next().map(|(_, value)| value.into_owned());
@@ -133,18 +137,18 @@ impl Envelope {
     }
 }
 
-/// The address `text`, if it is one at SNS itself: `https://sns.<region>.amazonaws.com`, or `.com.cn`
-/// in China, and no port, user or fragment beside it.
-fn of_sns(text: &str) -> Option<Url> {
+/// The address `text`, if it is one at SNS itself, in the region of the topic with this ARN:
+/// `https://sns.<region>.amazonaws.com`, or `.com.cn` in China, and no port, user or fragment beside
+/// it. A host that only looks like it may be a bucket of S3 that somebody has called `sns`.
+fn of_sns(text: &str, topic_arn: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
-    let host = url.host_str()?;
-    let region = host.strip_prefix("sns.")?;
-    let region = region.strip_suffix(".cn").unwrap_or(region).strip_suffix(".amazonaws.com")?;
-    let is_region =
-        region.len() > 2 && region.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let mut parts = topic_arn.split(':').skip(1);
+    let (partition, region) = (parts.next()?, parts.nth(1)?);
+    let domain = if partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
     let bare = url.port().is_none()
         && url.username().is_empty()
         && url.password().is_none()
         && url.fragment().is_none();
-    (url.scheme() == "https" && is_region && bare).then_some(url)
+    let at_sns = url.host_str()? == format!("sns.{region}.{domain}");
+    (url.scheme() == "https" && at_sns && bare).then_some(url)
 }

@@ -166,6 +166,11 @@ async fn only_what_sns_signed_for_a_topic_of_ours_is_read() {
         "https://snsx.eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem",
         "https://s3.eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem",
         "https://sns.a.b.amazonaws.com/SimpleNotificationService-0123.pem",
+        // Names of a bucket of S3 that is called `sns`, another region, and another partition.
+        "https://sns.s3-eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem",
+        "https://sns.s3.amazonaws.com/SimpleNotificationService-0123.pem",
+        "https://sns.eu-west-2.amazonaws.com/SimpleNotificationService-0123.pem",
+        "https://sns.eu-west-1.amazonaws.com.cn/SimpleNotificationService-0123.pem",
         "http://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem",
         "https://sns.eu-west-1.amazonaws.com:8443/SimpleNotificationService-0123.pem",
         "https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-0123.pem?a=b",
@@ -279,6 +284,8 @@ async fn only_a_subscription_to_a_topic_of_ours_is_confirmed_and_only_at_sns() {
     assert_eq!(read(&webhook, &body).await, Err(Refused::Elsewhere));
     for wrong in [
         subscribe("evil.example", "ConfirmSubscription", TOPIC, "2336412f37"),
+        subscribe("sns.s3-eu-west-1.amazonaws.com", "ConfirmSubscription", TOPIC, "2336412f37"),
+        subscribe("sns.eu-west-2.amazonaws.com", "ConfirmSubscription", TOPIC, "2336412f37"),
         subscribe(
             "sns.eu-west-1.amazonaws.com.evil.example",
             "ConfirmSubscription",
@@ -300,6 +307,35 @@ async fn only_a_subscription_to_a_topic_of_ours_is_confirmed_and_only_at_sns() {
     assert_eq!(read(&webhook, &body).await, Err(Refused::NotNow));
     assert_eq!(read(&webhook, &body).await, Ok(Vec::new()));
     assert_eq!(answers.asked()[1..], [right.clone(), right]);
+}
+
+#[tokio::test]
+async fn a_topic_in_china_or_of_the_government_is_signed_for_in_its_own_region() {
+    let sns = Sns::new().unwrap();
+    for (topic, right, wrong) in [
+        (
+            "arn:aws-cn:sns:cn-north-1:123456789012:a",
+            "sns.cn-north-1.amazonaws.com.cn",
+            "sns.cn-north-1.amazonaws.com",
+        ),
+        (
+            "arn:aws-us-gov:sns:us-gov-west-1:123456789012:a",
+            "sns.us-gov-west-1.amazonaws.com",
+            "sns.us-gov-west-1.amazonaws.com.cn",
+        ),
+    ] {
+        let answers = Answers::certificate_of(&sns);
+        let webhook = SesWebhook::new(vec![Topic::parse(topic).unwrap()], answers.clone());
+        let genuine = sns.notification(topic, ID, AT, &event("Send", &json!({}))).unwrap();
+        let at = |host: &str| {
+            let mut envelope: Value = serde_json::from_str(&genuine).unwrap();
+            let url = format!("https://{host}/SimpleNotificationService-0123.pem");
+            envelope["SigningCertURL"] = url.into();
+            envelope.to_string()
+        };
+        assert_eq!(read(&webhook, &at(wrong)).await, Err(Refused::Unsigned), "{wrong}");
+        assert_eq!(read(&webhook, &at(right)).await.unwrap().len(), 1, "{right}");
+    }
 }
 
 #[test]
