@@ -25,6 +25,11 @@ use url::form_urlencoded;
 const WHAT: &str = "the account's auth token";
 const SIGNATURE: &str = "x-twilio-signature";
 
+/// A callback has about a dozen short fields. What is longer, or has more, is none, and is not read:
+/// the fields are read before it is known who sent them.
+const BODY_BYTES_MAX: usize = 64_000;
+const FIELDS_MAX: usize = 100;
+
 /// Twilio's webhook.
 #[derive(Clone)]
 pub struct TwilioWebhook {
@@ -58,9 +63,17 @@ impl TwilioWebhook {
         Ok(Self { keys, urls: as_signed(url) })
     }
 
-    fn verify(&self, request: &Received<'_>, fields: &[(String, String)]) -> Result<(), Refused> {
+    /// The fields of `request`, which it is signed with.
+    fn verified(&self, request: &Received<'_>) -> Result<Vec<(String, String)>, Refused> {
         let given = request.headers.get(SIGNATURE).ok_or(Refused::Unsigned)?;
         let given = BASE64.decode(given.as_bytes()).map_err(|_| Refused::Forged)?;
+        let is_short = request.body.len() <= BODY_BYTES_MAX
+            && request.body.split(|b| *b == b'&').count() <= FIELDS_MAX;
+        if !is_short {
+            return Err(Refused::Unsigned);
+        }
+        let fields: Vec<(String, String)> =
+            form_urlencoded::parse(request.body).into_owned().collect();
         // Each name with each of its values, once.
         let sorted: BTreeSet<&(String, String)> = fields.iter().collect();
         let is_genuine = |key: &Hmac<Sha1>, url: &str| {
@@ -71,14 +84,12 @@ impl TwilioWebhook {
             signed.verify_slice(&given).is_ok()
         };
         let genuine = self.keys.iter().any(|key| self.urls.iter().any(|url| is_genuine(key, url)));
-        if genuine { Ok(()) } else { Err(Refused::Forged) }
+        if genuine { Ok(fields) } else { Err(Refused::Forged) }
     }
 
     /// An opt-out stays on Twilio's own list, from which the customer's word takes it.
     fn events(&self, request: &Received<'_>) -> Result<Vec<ProviderEvent>, Refused> {
-        let fields: Vec<(String, String)> =
-            form_urlencoded::parse(request.body).into_owned().collect();
-        self.verify(request, &fields)?;
+        let fields = self.verified(request)?;
         let fields: BTreeMap<&str, &str> =
             fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let field = |name: &str| fields.get(name).copied().filter(|value| !value.is_empty());
@@ -221,6 +232,30 @@ mod tests {
         let empty = [Redacted::new(String::new())];
         assert_eq!(TwilioWebhook::new(&empty, URL).unwrap_err(), SecretError::Malformed(WHAT));
         assert!(!format!("{:?}", webhook(URL)).contains("old"));
+    }
+
+    #[test]
+    fn a_form_as_twilio_never_sends_it_is_not_read() {
+        let url = format!("{URL}?{QUERY}");
+        let many = |n: usize| -> Vec<(String, String)> {
+            let rest = (DELIVERED.len()..n).map(|i| (format!("f{i}"), "a".to_owned()));
+            let own = DELIVERED.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            own.into_iter().chain(rest).collect()
+        };
+        let answer = |fields: &[(String, String)]| {
+            let fields: Vec<(&str, &str)> =
+                fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            read(Some(&sign("new", &url, &fields)), QUERY, &form(&fields)).map(|all| all.len())
+        };
+        assert_eq!(answer(&many(FIELDS_MAX)), Ok(1));
+        assert_eq!(answer(&many(FIELDS_MAX + 1)), Err(Refused::Unsigned));
+        let long = |bytes: usize| {
+            let mut fields = many(DELIVERED.len());
+            fields.push(("Body".to_owned(), "a".repeat(bytes)));
+            fields
+        };
+        assert_eq!(answer(&long(BODY_BYTES_MAX / 2)), Ok(1));
+        assert_eq!(answer(&long(BODY_BYTES_MAX)), Err(Refused::Unsigned));
     }
 
     #[test]
