@@ -5,6 +5,7 @@
 //! gets no answer sends it again, and one that gets a 2xx never does.
 
 mod inbox;
+mod serve;
 mod store;
 
 use anyhow::Context;
@@ -14,15 +15,17 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::post;
 use digest_activities::ledger::Ledger;
-use digest_activities::webhook::{Received, Refused, Webhook};
+use digest_activities::webhook::{Received, Refused, Seldom, Webhook};
 use digest_workflows::operation::Rules;
 use inbox::Inbox;
 use jiff::Timestamp;
+use serve::{Limits, serve};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::Store;
 use temporalio_client::Client;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 /// No event, and no batch of them, is longer.
@@ -30,6 +33,16 @@ const BODY_BYTES_MAX: usize = 1_000_000;
 
 /// A request that is still not whole, or not stored, after this long is given up.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How many requests are read and stored at once; with the longest bodies they take 64 MB.
+const REQUESTS_MAX: usize = 64;
+
+const LIMITS: Limits = Limits {
+    connections: 256,
+    head: Duration::from_secs(10),
+    connection: Duration::from_secs(60),
+    last_request: Duration::from_secs(15),
+};
 
 /// What the webhooks need.
 pub struct Webhooks {
@@ -60,6 +73,7 @@ impl Drop for Listening {
 struct Receiving {
     webhook: Arc<dyn Webhook>,
     store: Store,
+    refusals: Arc<Seldom>,
 }
 
 impl Webhooks {
@@ -78,31 +92,33 @@ impl Webhooks {
         tracing::info!(%address, path = format!("/webhooks/{}", self.webhook.kind()), "webhooks");
         let inbox = Inbox::new(self.ledger.clone(), self.client, self.rules);
         let (store, storing) = Store::new(self.ledger, self.webhook.kind(), inbox.bell());
-        let app = router(Receiving { webhook: self.webhook, store });
-        let serving = tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "webhooks ended");
-            }
-        });
+        let app = router(Receiving { webhook: self.webhook, store, refusals: Arc::default() });
+        let serving = tokio::spawn(serve(listener, app, LIMITS));
         Ok(Listening(vec![serving, storing, tokio::spawn(inbox.run())]))
     }
 }
 
 fn router(receiving: Receiving) -> Router {
+    let turns = Arc::new(Semaphore::new(REQUESTS_MAX));
     Router::new()
         .route("/webhooks/{provider}", post(receive))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn(in_time))
+        .layer(axum::middleware::from_fn_with_state(turns, in_turn))
         .with_state(receiving)
 }
 
-/// A slow sender does not keep a connection's task for ever.
-async fn in_time(
+/// A request waits for its turn, and a slow sender does not keep a turn for ever.
+async fn in_turn(
+    State(turns): State<Arc<Semaphore>>,
     request: axum::extract::Request,
     next: axum::middleware::Next,
 ) -> Result<axum::response::Response, StatusCode> {
-    let answer = tokio::time::timeout(REQUEST_TIME_MAX, next.run(request)).await;
-    answer.map_err(|_| StatusCode::REQUEST_TIMEOUT)
+    let answer = async {
+        let _turn = turns.acquire().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+        Ok(next.run(request).await)
+    };
+    let answer = tokio::time::timeout(REQUEST_TIME_MAX, answer).await;
+    answer.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
 }
 
 async fn receive(
@@ -120,7 +136,9 @@ async fn receive(
     let events = match receiving.webhook.read(&request).await {
         Ok(events) => events,
         Err(refused) => {
-            tracing::warn!(provider, %refused, "a webhook was refused");
+            if let Some(count) = receiving.refusals.count(Instant::now()) {
+                tracing::warn!(provider, count, last = %refused, "webhooks were refused");
+            }
             return match refused {
                 Refused::Malformed => (StatusCode::BAD_REQUEST, "not an event\n"),
                 Refused::NotNow => (StatusCode::SERVICE_UNAVAILABLE, "send it again\n"),
