@@ -75,7 +75,8 @@ impl SesWebhook {
         if !self.topics.iter().any(|topic| topic.arn() == envelope.topic_arn) {
             return Err(Refused::Elsewhere);
         }
-        let certificate = self.certificates.get(&envelope, self.fetch.as_ref()).await?;
+        let fetch = self.fetch.as_ref();
+        let certificate = self.certificates.get(&envelope, fetch, request.now).await?;
         certificate.verify(&envelope, request.now)?;
         let published = envelope.timestamp.parse().map_err(|_| Refused::Unsigned)?;
         near(published, request.now, TRIES_FOR)?;

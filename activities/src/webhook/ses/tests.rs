@@ -237,17 +237,91 @@ async fn a_certificate_is_asked_for_again_until_it_comes_and_must_be_valid() {
         vec![Err("http 503".to_owned()), Ok(b"<html>".to_vec()), Ok(sns.certificate().into())];
     let answers = Answers::new(pages);
     let webhook = webhook(&answers);
-    for _ in 0..2 {
-        assert_eq!(read(&webhook, &body).await, Err(Refused::NotNow));
+    let at: Timestamp = AT.parse().unwrap();
+    let at = |seconds| at + SignedDuration::from_secs(seconds);
+    // SNS cannot now, and then has none: that is remembered, and longer.
+    for (seconds, asked) in [(0, 1), (9, 1), (10, 2), (69, 2)] {
+        let refused = read_at(&webhook, &body, at(seconds)).await;
+        assert_eq!((refused, answers.asked().len()), (Err(Refused::NotNow), asked), "{seconds}");
     }
-    for _ in 0..2 {
-        assert!(read(&webhook, &body).await.is_ok());
+    for seconds in [70, 71] {
+        assert!(read_at(&webhook, &body, at(seconds)).await.is_ok(), "{seconds}");
     }
     assert_eq!(answers.asked().len(), 3);
 
     let old = Sns::valid_until(2020).unwrap();
     let webhook = self::webhook(&Answers::certificate_of(&old));
     assert_eq!(read(&webhook, &body).await, Err(Refused::NotOfCertificate));
+}
+
+/// Gives the certificate of the genuine name at once, and says that there is no other when it is told
+/// to go on.
+struct Held {
+    certificate: String,
+    goes_on: tokio::sync::Semaphore,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Fetch for Held {
+    fn get<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        async move {
+            self.asked.lock().unwrap().push(url.to_string());
+            if url.as_str() != CERTIFICATE_URL {
+                self.goes_on.acquire().await.unwrap().forget();
+                return Err("http 404".to_owned());
+            }
+            Ok(self.certificate.clone().into_bytes())
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn many_names_keep_the_genuine_certificate_waiting_for_nobody() {
+    let sns = Sns::new().unwrap();
+    let held = Arc::new(Held {
+        certificate: sns.certificate().to_owned(),
+        goes_on: tokio::sync::Semaphore::new(0),
+        asked: Mutex::default(),
+    });
+    let webhook = SesWebhook::new(vec![Topic::parse(TOPIC).unwrap()], held.clone());
+    let genuine = sns.notification(TOPIC, ID, AT, &event("Send", &json!({}))).unwrap();
+    let named = |name: usize| {
+        let mut envelope: Value = serde_json::from_str(&genuine).unwrap();
+        let url =
+            format!("https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-{name}.pem");
+        envelope["SigningCertURL"] = url.into();
+        envelope.to_string()
+    };
+    let bodies: Vec<String> = (0..100).map(named).collect();
+    // All are begun; none of them waits for another that has a different name.
+    let mut begun: Vec<_> = bodies.iter().map(|body| Box::pin(read(&webhook, body))).collect();
+    let refused = begun.iter_mut().filter_map(|read| read.now_or_never()).filter(|answer| {
+        assert_eq!(*answer, Err(Refused::NotNow));
+        true
+    });
+    let refused = refused.count();
+    let fetched = held.asked.lock().unwrap().len();
+    assert!(fetched > 0 && fetched < 10 && fetched + refused == 100, "{fetched} {refused}");
+    assert_eq!(read(&webhook, &genuine).await, Err(Refused::NotNow));
+    // As soon as one has ended, whether by SNS's answer or because nobody waits any more.
+    drop(begun.remove(0));
+    assert_eq!(read(&webhook, &genuine).await.map(|events| events.len()), Ok(1));
+    // And from then on, whatever else is named.
+    let other = named(1_000);
+    let mut other = Box::pin(read(&webhook, &other));
+    assert!(other.as_mut().now_or_never().is_none());
+    assert_eq!(read(&webhook, &genuine).await.map(|events| events.len()), Ok(1));
+    // Those of one name wait for one fetch.
+    let mut same = Box::pin(read(&webhook, &bodies[1]));
+    assert!(same.as_mut().now_or_never().is_none());
+    let before = held.asked.lock().unwrap().len();
+    held.goes_on.add_permits(200);
+    assert_eq!(same.as_mut().now_or_never(), None, "it waits for its turn");
+    drop(other);
+    assert_eq!(begun.remove(0).await, Err(Refused::NotNow));
+    assert_eq!(same.await, Err(Refused::NotNow));
+    assert_eq!(held.asked.lock().unwrap().len(), before);
 }
 
 #[tokio::test]
