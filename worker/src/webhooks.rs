@@ -19,13 +19,12 @@ use digest_activities::webhook::{Received, Refused, Seldom, Webhook};
 use digest_workflows::operation::Rules;
 use inbox::Inbox;
 use jiff::Timestamp;
-use serve::{Limits, serve};
+use serve::{Limits, in_turns, serve};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
 use temporalio_client::Client;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 /// No event, and no batch of them, is longer.
@@ -99,26 +98,11 @@ impl Webhooks {
 }
 
 fn router(receiving: Receiving) -> Router {
-    let turns = Arc::new(Semaphore::new(REQUESTS_MAX));
-    Router::new()
+    let app = Router::new()
         .route("/webhooks/{provider}", post(receive))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(axum::middleware::from_fn_with_state(turns, in_turn))
-        .with_state(receiving)
-}
-
-/// A request waits for its turn, and a slow sender does not keep a turn for ever.
-async fn in_turn(
-    State(turns): State<Arc<Semaphore>>,
-    request: axum::extract::Request,
-    next: axum::middleware::Next,
-) -> Result<axum::response::Response, StatusCode> {
-    let answer = async {
-        let _turn = turns.acquire().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
-        Ok(next.run(request).await)
-    };
-    let answer = tokio::time::timeout(REQUEST_TIME_MAX, answer).await;
-    answer.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
+        .with_state(receiving);
+    in_turns(app, REQUESTS_MAX, REQUEST_TIME_MAX)
 }
 
 async fn receive(

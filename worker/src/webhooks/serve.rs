@@ -3,6 +3,9 @@
 //! file descriptors and its memory.
 
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -87,6 +90,22 @@ async fn connection(
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(limits.last_request, connection).await;
+}
+
+/// `app`, which takes so many `requests` at once; a further one waits for its turn. Each has `time` for
+/// all of it, so that a slow sender does not keep a turn for ever.
+pub(super) fn in_turns(app: Router, requests: usize, time: Duration) -> Router {
+    let turns = Arc::new(Semaphore::new(requests));
+    app.layer(from_fn(move |request: Request, next: Next| {
+        let turns = Arc::clone(&turns);
+        async move {
+            let answer = timeout(time, async {
+                let _turn = turns.acquire().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+                Ok(next.run(request).await)
+            });
+            answer.await.unwrap_or(Err(StatusCode::REQUEST_TIMEOUT))
+        }
+    }))
 }
 
 #[cfg(test)]

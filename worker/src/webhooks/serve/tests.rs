@@ -113,3 +113,29 @@ async fn the_end_lets_a_request_that_has_begun_be_answered_and_takes_no_other() 
     let answer = all(&mut stream).await;
     assert!(answer.ends_with("stored"), "{answer}");
 }
+
+#[tokio::test]
+async fn a_slow_body_is_given_up_and_a_request_above_the_bound_waits_for_its_turn() {
+    const HALF: &str = "POST /webhook HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nev";
+    let app = in_turns(stored(), 1, Duration::from_millis(300));
+    let (address, serving) = serving(app, LIMITS).await;
+    let answer = all(&mut send(address, HALF).await).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    serving.abort();
+
+    let begun = Arc::new(Notify::new());
+    let begins = Arc::clone(&begun);
+    let app = stored().layer(from_fn(move |request: Request, next: Next| {
+        begins.notify_one();
+        next.run(request)
+    }));
+    let (address, serving) = self::serving(in_turns(app, 1, LONG), LIMITS).await;
+    let slow = send(address, HALF).await;
+    timeout(DEADLINE, begun.notified()).await.unwrap();
+    let mut next = send(address, REQUEST).await;
+    assert!(timeout(Duration::from_millis(200), begun.notified()).await.is_err());
+    drop(slow);
+    let answer = all(&mut next).await;
+    assert!(answer.ends_with("stored event"), "{answer}");
+    serving.abort();
+}
