@@ -39,7 +39,7 @@ const REQUESTS_MAX: usize = 64;
 const LIMITS: Limits = Limits {
     connections: 256,
     head: Duration::from_secs(10),
-    connection: Duration::from_secs(60),
+    connection: Duration::from_mins(1),
     last_request: Duration::from_secs(15),
 };
 

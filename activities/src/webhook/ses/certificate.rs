@@ -33,7 +33,7 @@ const KEPT_MAX: usize = 16;
 const FETCHED_AT_ONCE: usize = 8;
 
 /// How long a certificate that SNS says it does not have is not asked for again.
-const ABSENT_FOR: SignedDuration = SignedDuration::from_secs(60);
+const ABSENT_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 /// How long one is not asked for again after SNS gave no answer, or that it cannot now: less than the
 /// 20 seconds that SNS waits by default before it sends a message again.

@@ -296,11 +296,9 @@ async fn many_names_keep_the_genuine_certificate_waiting_for_nobody() {
     let bodies: Vec<String> = (0..100).map(named).collect();
     // All are begun; none of them waits for another that has a different name.
     let mut begun: Vec<_> = bodies.iter().map(|body| Box::pin(read(&webhook, body))).collect();
-    let refused = begun.iter_mut().filter_map(|read| read.now_or_never()).filter(|answer| {
-        assert_eq!(*answer, Err(Refused::NotNow));
-        true
-    });
-    let refused = refused.count();
+    let refused: Vec<_> = begun.iter_mut().filter_map(FutureExt::now_or_never).collect();
+    assert!(refused.iter().all(|answer| *answer == Err(Refused::NotNow)), "{refused:?}");
+    let refused = refused.len();
     let fetched = held.asked.lock().unwrap().len();
     assert!(fetched > 0 && fetched < 10 && fetched + refused == 100, "{fetched} {refused}");
     assert_eq!(read(&webhook, &genuine).await, Err(Refused::NotNow));

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Of the length of a minute: what a test does not try does not end its connections.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_mins(1);
 
 const LIMITS: Limits = Limits {
     connections: 4,
