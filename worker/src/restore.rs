@@ -135,7 +135,10 @@ fn is_further(known: Known, operation: Option<&Operation>) -> bool {
         return known.attempts > 0 || known.settled || known.at_work;
     };
     let more = known.attempts > operation.attempts;
+    // A member of a batch that goes on alone goes under another key than the batch would again.
+    let in_a_batch = operation.doubts.iter().any(|doubt| doubt.batch.is_some());
     match operation.state {
+        _ if in_a_batch => more || known.at_work,
         State::Unknown => more,
         State::Dead => more || known.at_work,
         // An attempt that is on record and open is asked for before anything else begins.
@@ -245,4 +248,51 @@ async fn terminate(client: &Client, campaign: &str) -> anyhow::Result<u64> {
         .try_collect()
         .await?;
     Ok(ended.into_iter().filter(|ended| *ended).count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest_workflows::operation::{BatchRef, Contract, Intent, Moment, ProviderRef};
+    use jiff::{SignedDuration, Timestamp};
+
+    fn in_doubt(batch: Option<BatchRef>) -> Operation {
+        let moment = Moment {
+            now: Timestamp::UNIX_EPOCH,
+            held: false,
+            held_for: SignedDuration::ZERO,
+            cancelled: false,
+            useful_until: Timestamp::MAX,
+            suppressed: false,
+        };
+        let mut operation = Operation::selected(moment.now);
+        let intent = Intent {
+            generation: 1,
+            ordinal: 1,
+            provider: ProviderRef { kind: "resend".to_owned(), account: "a".to_owned() },
+            contract: Contract::NONE,
+            content_hash: "hash".to_owned(),
+            lease: SignedDuration::from_mins(15),
+            settle: SignedDuration::from_mins(2),
+            batch,
+        };
+        operation.begin(intent, &moment).unwrap();
+        operation
+    }
+
+    #[test]
+    fn an_attempt_that_may_be_at_work_counts_where_it_may_go_under_another_key() {
+        let at_work = || Known { attempts: 1, settled: false, at_work: true };
+        let batch = BatchRef { id: "b".to_owned(), request_hash: "hash".to_owned() };
+        for state in [State::Sending, State::Unknown] {
+            let mut alone = in_doubt(None);
+            alone.state = state;
+            assert!(!is_further(at_work(), Some(&alone)), "the same key again is the same message");
+            let mut member = in_doubt(Some(batch.clone()));
+            member.state = state;
+            assert!(is_further(at_work(), Some(&member)), "it may have gone in another way");
+            let idle = Known { attempts: 1, settled: true, at_work: false };
+            assert!(!is_further(idle, Some(&member)));
+        }
+    }
 }

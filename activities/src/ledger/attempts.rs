@@ -3,7 +3,7 @@
 use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, Recorded, apply, audit, load, save};
 use super::pace::Slot;
-use super::suppressions::SUPPRESSIONS;
+use super::suppressions::{SUPPRESSIONS, read_again};
 use super::{BeginAnswer, Ledger, LedgerError};
 use crate::crash;
 use data_encoding::HEXLOWER;
@@ -83,6 +83,7 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
+        read_again(&mut tx, std::slice::from_mut(&mut loaded)).await?;
         let begun = match begin_in(&mut tx, &mut loaded, intent, token, rules).await? {
             Ok(begun) => begun,
             Err(cannot) => {

@@ -12,7 +12,7 @@ use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, Recorded, load};
 use super::pace::Slot;
 use super::runs::{no_such_run, run_in};
-use super::setup::require_batches;
+use super::suppressions::read_again;
 use super::{Ledger, LedgerError};
 use crate::crash;
 use crate::provider::batch::{Batches, FrozenBatch};
@@ -20,9 +20,10 @@ use crate::redacted::Redacted;
 use data_encoding::HEXLOWER;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
-    BatchRef, CannotBegin, Contract, Intent, Moment, Operation, OperationKey, Period, ProviderRef,
-    Rules, Shares, State,
+    BatchRef, CannotBegin, Contract, Intent, Operation, OperationKey, Period, ProviderRef, Rules,
+    Shares, State,
 };
+use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeSet, HashSet};
 
@@ -185,11 +186,11 @@ async fn share_run(
     let run = run_in(tx, campaign, period, "for share").await?;
     let run = run.ok_or_else(|| no_such_run(campaign, period))?;
     let moment = run.moment(tx.now().await?);
-    for one in loaded {
+    for one in loaded.iter_mut() {
         one.run = run.clone();
-        one.moment = Moment { suppressed: one.suppressed.is_some(), ..moment };
+        one.moment = moment;
     }
-    Ok(())
+    read_again(tx, loaded).await
 }
 
 /// Why each member may not begin, where it may not: a batch takes only what has nothing in doubt, and
@@ -245,7 +246,6 @@ async fn insert(
     keys: &[String],
     proposal: &Proposal<'_>,
 ) -> Result<(), LedgerError> {
-    require_batches(tx).await?;
     tx.execute(
         "insert into @batches (id, campaign, period, members, rules, request_hash, begun_at) \
          values ($1, $2, $3, $4, $5, $6, $7)",
@@ -272,11 +272,12 @@ async fn insert(
 }
 
 /// Drops the request of each batch that the operation was in doubt about, once it cannot go again:
-/// nobody is in doubt about it any more, or this operation keeps it from going.
+/// its window is over, nobody is in doubt about it any more, or this operation keeps it from going.
 pub(super) async fn drop_what_is_over(
     tx: &mut Tx,
     before: &Operation,
     after: &Operation,
+    now: Timestamp,
 ) -> Result<(), LedgerError> {
     let replays = before.doubts.iter().filter(|doubt| doubt.contract.replay.window().is_some());
     let ids: BTreeSet<&str> =
@@ -284,7 +285,7 @@ pub(super) async fn drop_what_is_over(
     for id in ids {
         let about_it = |batch: &Option<BatchRef>| batch.as_ref().is_some_and(|b| b.id == id);
         let pursued = matches!(after.state, State::Sending | State::Unknown)
-            && after.replayable_until().is_some()
+            && after.replayable_until().is_some_and(|until| now < until)
             && after.doubts.iter().any(|doubt| about_it(&doubt.batch));
         if pursued {
             continue;

@@ -139,9 +139,15 @@ impl Ledger {
             if rows.is_empty() {
                 return Ok(suppressed);
             }
+            let mut keys = Vec::new();
             for row in rows {
                 after = row.count(1)?;
-                let key = OperationKey::parse(&row.text(0)?)
+                keys.push(row.text(0)?);
+            }
+            // As batches lock them, so that neither waits for the other.
+            keys.sort_unstable();
+            for key in keys {
+                let key = OperationKey::parse(&key)
                     .map_err(|error| LedgerError::corrupt(error.to_string()))?;
                 let mut loaded = load(&mut tx, &key, Lock::Operation).await?;
                 let change =

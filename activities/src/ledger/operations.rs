@@ -197,7 +197,7 @@ pub(super) async fn apply(
     if change.to == State::Cleaned && change.from != State::Cleaned {
         drop_content(tx, &loaded.key).await?;
     }
-    drop_what_is_over(tx, &before, &loaded.operation).await?;
+    drop_what_is_over(tx, &before, &loaded.operation, loaded.moment.now).await?;
     if deserves_audit(event, &change) {
         audit(tx, loaded, event.name(), &change, actor).await?;
     }

@@ -10,11 +10,9 @@ use std::fmt::Write as _;
 
 /// The version of the ledger this program writes.
 const VERSION: i64 = 5;
-/// The oldest program version that may use the ledger this program writes, unless what is in it needs
-/// a newer one.
-const COMPATIBLE_FROM: i64 = 1;
-/// The oldest that knows batches: an older one would send a member in doubt under its own key.
-const KNOWS_BATCHES: i64 = 3;
+/// The oldest program version that may use the ledger this program writes. One that knows no batches
+/// would send a member in doubt under its own key, and one that knows no suppressions to everybody.
+const COMPATIBLE_FROM: i64 = 5;
 
 const SQLITE: &[(i64, &str, &str)] = &[
     (1, "ledger", include_str!("migrations/0001_ledger.sqlite.sql")),
@@ -333,11 +331,6 @@ async fn version(db: &Database) -> Result<Option<(i64, i64)>, LedgerError> {
     let version = meta(&mut tx, "version").await?.and_then(|text| text.parse().ok());
     let needs = meta(&mut tx, "compatible_from").await?.and_then(|text| text.parse().ok());
     Ok(version.zip(needs))
-}
-
-/// Notes that the ledger has batches, which older programs do not know.
-pub(super) async fn require_batches(tx: &mut Tx) -> Result<(), LedgerError> {
-    require(tx, KNOWS_BATCHES).await
 }
 
 /// Lets no program older than `version` use the ledger any more. Where that is so already, nothing is

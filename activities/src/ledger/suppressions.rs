@@ -5,7 +5,7 @@
 //! stays until a person removes it; neither retention nor `forget` does, since it protects the
 //! customer.
 
-use super::database::{Row, Tx, values};
+use super::database::{Row, Tx, Value, values};
 use super::holds::note;
 use super::operations::{Loaded, Lock, audit, load};
 use super::reports::range;
@@ -14,6 +14,7 @@ use crate::webhook::SuppressionReason;
 use digest_workflows::operation::{Change, OperationKey, Period};
 use jiff::Timestamp;
 use serde::Serialize;
+use std::collections::HashMap;
 
 /// Who decides, in the audit, where a suppressed customer is not sent to.
 pub const SUPPRESSIONS: &str = "suppressions";
@@ -48,6 +49,9 @@ pub struct Suppressions {
 
 /// The audit's name for a suppression that a person removed.
 const REMOVED: &str = "suppression_removed";
+
+/// How many operations one statement asks about.
+const KEYS_AT_ONCE: usize = 200;
 
 const COLUMNS: &str = "customer, reason, since, key, provider, event_id";
 
@@ -180,6 +184,29 @@ pub(super) async fn of(
 ) -> Result<Option<Suppression>, LedgerError> {
     let sql = format!("select {COLUMNS} from @suppressions where campaign = $1 and customer = $2");
     tx.row(&sql, values![campaign, customer]).await?.as_ref().map(read).transpose()
+}
+
+/// Reads the list again for operations whose locks are held: what was told while a lock was waited for
+/// counts too. All of them are of one campaign.
+pub(super) async fn read_again(tx: &mut Tx, loaded: &mut [Loaded]) -> Result<(), LedgerError> {
+    for some in loaded.chunks_mut(KEYS_AT_ONCE) {
+        let places: Vec<String> = (1..=some.len()).map(|place| format!("${place}")).collect();
+        let sql = format!(
+            "select o.key, s.reason from @operations o join @suppressions s \
+             on s.campaign = o.campaign and s.customer = o.customer where o.key in ({})",
+            places.join(", ")
+        );
+        let keys: Vec<Value> = some.iter().map(|one| Value::from(one.key.as_str())).collect();
+        let mut told = HashMap::new();
+        for row in tx.rows(&sql, &keys).await? {
+            told.insert(row.text(0)?, reason(&row.text(1)?)?);
+        }
+        for one in some {
+            one.suppressed = told.get(&one.key).copied();
+            one.moment.suppressed = one.suppressed.is_some();
+        }
+    }
+    Ok(())
 }
 
 fn read(row: &Row) -> Result<Suppression, LedgerError> {

@@ -16,7 +16,7 @@ use digest_tests::proxy::Fault;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
     Batch, Breakers, CannotBegin, Contract, Event, Failure, FailureClass, Finding, Operation,
-    OperationKey, Outcome, ProviderRef, Rules, State, Verdict,
+    OperationKey, Outcome, ProviderRef, Replay, Rules, State, Verdict,
 };
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
@@ -24,6 +24,7 @@ use jiff::SignedDuration;
 use rand::seq::SliceRandom;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 
 on_both!(
@@ -39,7 +40,7 @@ on_both!(
     what_cannot_go_again_is_not_kept,
     a_forgotten_customer_is_erased_from_every_request,
     a_lost_answer_is_one_unknown_however_many_messages_it_was_about,
-    a_ledger_with_batches_needs_a_program_that_knows_them,
+    a_request_goes_when_its_window_is_over,
     batches_go_with_the_records_of_their_run,
 );
 
@@ -452,6 +453,29 @@ async fn a_request_goes_with_the_last_of_those_that_settle_at_the_same_time(plac
     }
 }
 
+async fn a_request_goes_when_its_window_is_over(place: Place) {
+    let mut bench = place.bench(2).await;
+    let rules = Rules::default();
+    // Open for a second.
+    let window = rules.timeouts.lease + rules.timeouts.settle + SignedDuration::from_secs(1);
+    let replay = Replay::ReturnsOriginal { window, margin: SignedDuration::ZERO };
+    let contract = Contract { replay, ..TOGETHER };
+    let members: Vec<Member> = (1..=2).map(|n| member(&bench.key(n), (1, 1))).collect();
+    let answer = begin(&bench.ledger, &members, contract, &rules).await.unwrap();
+    for (member, begun) in members.iter().zip(answer.members) {
+        let evidence = outcome(&begun.unwrap(), None);
+        bench.ledger.record_evidence(&member.key, &evidence, &rules, TEST).await.unwrap();
+    }
+    assert_eq!(bench.requests().await, 1);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bench.requests().await > 0 {
+        assert!(Instant::now() < deadline, "addresses and content are kept though nothing can go");
+        bench.record(&bench.key(1), Event::TimePassed).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(bench.check(1).await.state, State::Unknown);
+}
+
 async fn what_cannot_go_again_is_not_kept(place: Place) {
     let mut bench = place.bench(2).await;
     let members: Vec<Member> = (1..=2).map(|n| member(&bench.key(n), (1, 1))).collect();
@@ -499,16 +523,6 @@ async fn a_lost_answer_is_one_unknown_however_many_messages_it_was_about(place: 
     }
     let because = bench.run().await.held_because.unwrap();
     assert!(because.contains("3 unknown outcomes in a row"), "{because}");
-}
-
-async fn a_ledger_with_batches_needs_a_program_that_knows_them(place: Place) {
-    let mut bench = place.bench(2).await;
-    let needs = "select value from @meta where name = 'compatible_from'";
-    assert_eq!(bench.raw.rows(needs).await[0][0], "1");
-    bench.batch(1..=2).await;
-    assert_eq!(bench.raw.rows(needs).await[0][0], "3");
-    place.set_up().await;
-    assert_eq!(bench.raw.rows(needs).await[0][0], "3", "setting up never lowers it");
 }
 
 async fn batches_go_with_the_records_of_their_run(place: Place) {

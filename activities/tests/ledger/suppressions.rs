@@ -7,6 +7,7 @@ use digest_activities::ledger::{Actor, BeginAnswer, Suppression};
 use digest_activities::webhook::{ProviderEvent, SuppressionReason};
 use digest_workflows::operation::{CannotBegin, FailureClass, Finding, OperationKey, Rules, State};
 use jiff::SignedDuration;
+use std::time::{Duration, Instant};
 
 on_both!(
     a_hard_bounce_keeps_the_next_message_from_being_sent_until_it_is_removed,
@@ -234,4 +235,30 @@ async fn the_list_is_paged_by_customer(place: Place) {
     }
     let all: Vec<_> = (1..=5).map(|n| bench.key(n).customer_id()).collect();
     assert_eq!(seen, all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_while_a_lock_is_waited_for_counts() {
+    let Some(place) = Place::postgres("a suppression during a wait").await else { return };
+    let mut bench = place.bench(1).await;
+    let first = bench.key(1);
+    bench.deliver_and_clean(&first).await;
+    bench.next_week(1).await;
+    let key = bench.key(1);
+    let (mut holder, mut watcher) = (place.raw().await, place.raw().await);
+    let lock = format!("begin; select 1 from @operations where key = '{key}' for update");
+    holder.execute(&lock).await;
+    let told = async {
+        let waiting = "pg_stat_activity where datname = current_database() \
+                       and wait_event_type = 'Lock'";
+        let deadline = Instant::now() + Duration::from_secs(8);
+        while watcher.count(waiting).await == 0 {
+            assert!(Instant::now() < deadline, "nobody waits for the lock");
+        }
+        bench.hears(suppressing("e1", &first, SuppressionReason::Complaint)).await;
+        holder.execute("commit").await;
+    };
+    let (begun, ()) = tokio::join!(bench.begin(&key, NOTHING), told);
+    assert!(matches!(begun, BeginAnswer::Cannot(CannotBegin::Unwanted)), "{begun:?}");
+    assert_eq!(check(&mut bench.raw, &key).await.state, State::Suppressed);
 }

@@ -102,6 +102,7 @@ async fn has_lost_attempt(
     let operation = ledger.find(&key).await?;
     let may_be_sent = operation.as_ref().is_none_or(|operation| {
         matches!(operation.state, State::Selected | State::Retrying | State::Dead)
+            || operation.doubts.iter().any(|doubt| doubt.batch.is_some())
     });
     if !may_be_sent {
         return Ok(None);

@@ -42,9 +42,16 @@ impl Operation {
         match self.doubts.first().map(|doubt| &doubt.batch) {
             Some(Some(batch)) => Shares::Only(batch),
             Some(None) => Shares::Never,
-            None if self.alone => Shares::Never,
+            // What may have arrived after all stays under the key that the provider may remember.
+            None if self.alone || self.is_remembered() => Shares::Never,
             None => Shares::May,
         }
+    }
+
+    /// Whether a provider that remembers keys may have taken an attempt that is held for not sent
+    /// without the provider's own word: then the same key again is what keeps a wrong word harmless.
+    fn is_remembered(&self) -> bool {
+        self.presumed_not_sent && self.remembered_until.is_some()
     }
 
     /// Whether the request of the batch of `intent` may go again as far as this member is concerned:

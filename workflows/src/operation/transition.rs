@@ -274,6 +274,10 @@ impl Turn<'_> {
             FailureClass::Suppressed => self.end(State::Suppressed, failure.class),
             // Counts against no bound: the run is held, and resume sends the operation again.
             FailureClass::Configuration => self.retry_after(SignedDuration::ZERO),
+            // Nor does what may be the fault of another member; it happens once, and then it goes alone.
+            class if failure.is_of_the_batch() => {
+                self.retry_after(self.rules.retry(class).delay(1, random));
+            }
             FailureClass::Transport
             | FailureClass::Overloaded
             | FailureClass::RateLimited

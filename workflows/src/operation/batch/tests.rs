@@ -91,6 +91,31 @@ fn a_doubt_is_repeated_in_its_own_batch_and_in_no_other_way() {
 }
 
 #[test]
+fn a_refusal_of_all_costs_nobody_a_try() {
+    let mut op = begun(Some(batch("a")));
+    let mut rules = Rules::default();
+    rules.retry.get_mut(&FailureClass::Overloaded).unwrap().max_attempts = 1;
+    let failure = Failure::new(FailureClass::Recipient, "http 422 validation_error");
+    op.apply(&refused(1, failure.of_each_member()), &rules, &moment(10));
+    assert_eq!((op.state, op.shares()), (State::Retrying, Shares::Never));
+    op.begin(intent(&op, None), &moment(1_000)).unwrap();
+    let again = Failure::new(FailureClass::Overloaded, "http 503");
+    op.apply(&refused(2, again), &rules, &moment(1_010));
+    assert_eq!(op.state, State::Dead, "its own refusals count as ever");
+}
+
+#[test]
+fn what_a_person_took_for_not_sent_keeps_the_key_that_the_provider_may_remember() {
+    let mut op = begun(None);
+    apply(&mut op, &Event::Overdue { attempt: 1, random: 0.0 }, 10);
+    let judged = Event::Judged { verdict: Verdict::NotDelivered, attempt: Some(1) };
+    apply(&mut op, &judged, 20);
+    apply(&mut op, &Event::TimePassed, 3_600);
+    assert_eq!((op.state, op.doubts.len()), (State::Retrying, 0));
+    assert_eq!(op.shares(), Shares::Never, "a batch would hide it from the provider's memory");
+}
+
+#[test]
 fn who_was_refused_together_goes_alone_and_who_was_throttled_does_not() {
     let of_one = Failure::new(FailureClass::Schema, "http 422 validation_error");
     let of_all = Failure::new(FailureClass::RateLimited, "http 429 rate_limit_exceeded");
