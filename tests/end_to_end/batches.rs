@@ -8,7 +8,9 @@ use crate::end_to_end::world::{
 use digest_activities::message::Redacted;
 use digest_activities::provider::api::ApiSettings;
 use digest_activities::{cleanup, delivery, eligibility};
-use digest_tests::api_server::{Act, ApiServer, Dialect, End, Phase, Postmark, Resend, Response};
+use digest_tests::api_server::{
+    Act, ApiServer, Dialect, End, Phase, Postmark, Resend, Response, Ses,
+};
 use digest_workflows::activities::{
     DeliverInput, EnqueueInput, OperationInput, RunPlan, RunStart, WatchInput,
 };
@@ -85,6 +87,23 @@ async fn of_two_in_a_batch_one_is_refused_and_the_other_is_sent_and_recorded() {
     assert_eq!(refused["class"], "recipient", "{refused:#}");
     let batch = &refused["attempts"][0]["batch"];
     assert!(batch.as_str().unwrap().contains(":batch:"), "{refused:#}");
+    run_again(&world, &server).await;
+    check(&world, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ses_builds_many_in_one_request_and_refuses_one_alone() {
+    let plan = with_bad_addresses(batched("batch-ses").with("provider.batch", 50), 30, &[7]);
+    let plan = plan.with("provider.region", "eu-west-1");
+    let Some((world, server)) = through(plan, Ses { bulk: true }, vec![]).await else { return };
+    let secrets =
+        [("DIGESTD_PROVIDER_USERNAME", "AKIDEXAMPLE"), ("DIGESTD_PROVIDER_PASSWORD", "secret")];
+    let _worker = world.worker_with(&secrets).await;
+    world.start_run().await;
+    counts(&world.closed().await, &[("selected", 30), ("cleaned", 29), ("dead", 1)]);
+    let refused = world.show(&world.key("customer-0007")).await;
+    assert_eq!(refused["class"], "recipient", "{refused:#}");
+    assert!(server.record().requests.len() < 30, "nothing was shared");
     run_again(&world, &server).await;
     check(&world, &server).await;
 }

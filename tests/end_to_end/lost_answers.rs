@@ -92,7 +92,7 @@ async fn every_provider(postgres: bool) {
     tokio::join!(
         lose_answers("sendgrid-activity", postgres, activity, Promise::Finds, Some(with_look_up)),
         lose_answers("sendgrid", postgres, bare, Promise::Nothing, None),
-        lose_answers("ses", postgres, Ses, Promise::Nothing, Some(region)),
+        lose_answers("ses", postgres, Ses { bulk: false }, Promise::Nothing, Some(region)),
         lose_answers("twilio", postgres, Twilio, Promise::Finds, Some(of_account)),
     );
 }

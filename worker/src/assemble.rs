@@ -9,6 +9,7 @@ use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
 use digest_activities::provider::Provider;
 use digest_activities::provider::api::ApiSettings;
+use digest_activities::provider::batch::Batches;
 use digest_activities::provider::mailgun::Mailgun;
 use digest_activities::provider::postmark::Postmark;
 use digest_activities::provider::resend::Resend;
@@ -152,7 +153,8 @@ fn by_api(
         ProviderKind::Ses => {
             let region = own.region.clone();
             let configuration_set = own.configuration_set.clone();
-            Arc::new(Ses::new(&settings, &SesSettings { region, configuration_set })?)
+            let bulk = config.provider.batch.is_some();
+            Arc::new(Ses::new(&settings, &SesSettings { region, configuration_set, bulk })?)
         }
         ProviderKind::Twilio => {
             let sender = message::fixed_sender(&config.message.from).map(str::to_owned);
@@ -313,6 +315,11 @@ pub async fn parts(
     config.check(secrets, Timestamp::now())?;
     let account = provider.provider_ref();
     let listening = usize::try_from(config.worker.listening)?;
+    let gatherer = config.provider.batch.map(|most| {
+        let rate = config.provider.rate_per_second;
+        let counted = provider.batches().is_some_and(Batches::counts_messages);
+        Gatherer::new(if counted { within(most, rate) } else { most } as usize)
+    });
     Ok(Parts {
         ledger: ledger(config, secrets).await?,
         source: source(config, secrets)?,
@@ -332,9 +339,20 @@ pub async fn parts(
             Some(config.provider.rate_per_second),
         ),
         listening: Arc::new(Semaphore::new(listening)),
-        gatherer: config.provider.batch.map(|most| Gatherer::new(most as usize)),
+        gatherer,
         draining,
     })
+}
+
+/// At most `most` messages in a request, and no more than a second's at `rate`, where each counts.
+fn within(most: u32, rate: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rate of messages per second, above 0 and up to 10000"
+    )]
+    let a_second = rate as u32;
+    most.min(a_second).max(1)
 }
 
 /// The period asked for, or that of the latest run.

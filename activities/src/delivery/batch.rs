@@ -14,7 +14,7 @@ use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Answer, BatchAnswer, LedgerError, Member, Proposal, Slot};
 use crate::message::FrozenMessage;
-use crate::provider::batch::{Batches, ITEMS_BYTES_MAX, ReadyBatch};
+use crate::provider::batch::{Batches, ReadyBatch};
 use crate::redacted::Redacted;
 use digest_workflows::activities::{DeliverInput, LedgerRef, Pause, Progress};
 use digest_workflows::operation::{CannotBegin, Failure, FailureClass, Period, Rules, Shares};
@@ -67,6 +67,8 @@ struct Group {
     period: Period,
     ledger: LedgerRef,
     rules: Rules,
+    /// What their items say alike.
+    common: Vec<u8>,
 }
 
 /// One delivery in a gathering.
@@ -87,13 +89,13 @@ impl Gatherer {
 
     /// Adds a delivery to a gathering that has room for it. Returns the number of a new one, which
     /// somebody must see to.
-    fn add(&self, joined: Joined) -> Option<(u64, Arc<Notify>)> {
-        let group = Group::of(&joined);
+    fn add(&self, joined: Joined, batches: &dyn Batches) -> Option<(u64, Arc<Notify>)> {
+        let group = Group::of(&joined, batches);
         let mut gatherings = self.lock();
         let room = |gathering: &&mut Gathering| {
             gathering.group == group
                 && gathering.members.len() < self.most
-                && gathering.bytes + joined.item.len() <= ITEMS_BYTES_MAX
+                && gathering.bytes + joined.item.len() <= batches.bytes_max()
         };
         if let Some(gathering) = gatherings.open.iter_mut().find(room) {
             gathering.bytes += joined.item.len();
@@ -145,13 +147,14 @@ impl Gatherer {
 }
 
 impl Group {
-    fn of(joined: &Joined) -> Self {
+    fn of(joined: &Joined, batches: &dyn Batches) -> Self {
         let of = &joined.input.operation;
         Self {
             campaign: of.key.campaign().to_owned(),
             period: of.key.period(),
             ledger: of.ledger.clone(),
             rules: of.rules.clone(),
+            common: batches.common(&joined.item).to_vec(),
         }
     }
 }
@@ -193,7 +196,7 @@ impl Delivery<'_> {
             return Ok(None);
         };
         match batches.item(&self.of().key, message) {
-            Ok(item) => Ok(Some(item).filter(|item| item.len() <= ITEMS_BYTES_MAX)),
+            Ok(item) => Ok(item.filter(|item| item.len() <= batches.bytes_max())),
             Err(failure) => Err(self.close(failure, answer.moment.now).await?),
         }
     }
@@ -205,14 +208,15 @@ impl Delivery<'_> {
         message: &FrozenMessage,
         item: Vec<u8>,
     ) -> Result<Progress, Early> {
-        let Some(gatherer) = &self.parts.gatherer else {
+        let batches = self.parts.provider.batches();
+        let Some((gatherer, batches)) = self.parts.gatherer.as_ref().zip(batches) else {
             return Err(early(&answer, Pause::Draining));
         };
         let (reply, replied) = oneshot::channel();
         let content_hash = message.content_hash.clone();
         let now = answer.moment.now;
         let joined = Joined { input: self.input.clone(), answer, content_hash, item, reply };
-        if let Some((number, full)) = gatherer.add(joined) {
+        if let Some((number, full)) = gatherer.add(joined, batches) {
             let slot = gatherer.reserved(self.input.slot);
             let see_to = SeeTo {
                 parts: Arc::clone(self.parts),
@@ -266,6 +270,9 @@ impl SeeTo {
         if *parts.draining.borrow() {
             return pause(members, Pause::Draining);
         }
+        if let Err(error) = self.wait_for_the_others(members.len()).await {
+            return fail(members, error);
+        }
         let Ok(place) = parts.listening.clone().try_acquire_owned() else {
             return pause(members, Pause::Listening);
         };
@@ -279,6 +286,20 @@ impl SeeTo {
         };
         let members = still_wanted(parts, client, members).await;
         self.begin(batches, &rules, (members, slot, place), ready).await;
+    }
+
+    /// Where the provider's rate counts messages, waits for the place of each member but the first.
+    async fn wait_for_the_others(&self, members: usize) -> Result<(), LedgerError> {
+        let parts = &self.parts;
+        if !parts.provider.batches().is_some_and(Batches::counts_messages) {
+            return Ok(());
+        }
+        for _ in 1..members {
+            let now = parts.ledger.now().await?;
+            let (_, due) = parts.pacer.take(&parts.ledger, None, now).await?;
+            sleep_until(due).await;
+        }
+        Ok(())
     }
 
     /// Begins the attempts of all that may begin, and hands them over.

@@ -51,7 +51,7 @@ impl HandOver {
     async fn converse(&self, ready: Box<dyn Ready>) -> Event {
         let attempt = self.begun.number;
         let random = self.input.random;
-        self.lease.or_over(self.parts.pacer.before_writing()).await;
+        self.lease.or_over(self.parts.pacer.before_writing(1)).await;
         if self.lease.is_over() {
             ready.abandon().await;
             let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");

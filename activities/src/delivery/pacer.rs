@@ -68,13 +68,17 @@ impl Pacer {
         block.pop_front().ok_or_else(|| LedgerError::Corrupt("no slot was reserved".to_owned()))
     }
 
-    /// Waits until one message more of this worker keeps to the rate. Called right before it is
-    /// written, when slot and intent are there; dropped, it leaves its place unused.
-    pub(super) async fn before_writing(&self) {
-        if let Some(window) = &self.window {
-            let free = window.lock().await.take(Instant::now());
-            tokio::time::sleep_until(free).await;
+    /// Waits until so many more of this worker keep to the rate. Called right before they are written,
+    /// when slot and intent are there; dropped, it leaves their places unused.
+    pub(super) async fn before_writing(&self, count: usize) {
+        let Some(window) = &self.window else { return };
+        let mut free = Instant::now();
+        let mut taking = window.lock().await;
+        for _ in 0..count {
+            free = taking.take(free);
         }
+        drop(taking);
+        tokio::time::sleep_until(free).await;
     }
 }
 

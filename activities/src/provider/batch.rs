@@ -43,16 +43,35 @@ pub enum BatchReply {
 /// What an adapter says about an answer to a batch of so many messages: its table.
 pub type BatchTable = fn(&Answer, Timestamp, usize) -> BatchReply;
 
+/// What is added to a request when it is complete.
+pub type Seal = Box<dyn Fn(&mut Request<Full<Bytes>>, &[u8]) -> Result<(), Failure> + Send + Sync>;
+
 /// The part of an adapter whose provider takes several messages in one request.
 pub trait Batches: Send + Sync {
     /// How many messages one request may have.
     fn members_max(&self) -> usize;
 
-    /// What the request holds for `message` under `key`.
+    /// How many bytes the items of one request may have together.
+    fn bytes_max(&self) -> usize {
+        ITEMS_BYTES_MAX
+    }
+
+    /// Whether the provider's rate counts messages, and not requests.
+    fn counts_messages(&self) -> bool {
+        false
+    }
+
+    /// What the request holds for `message` under `key`; `None` where it can only go alone.
     ///
     /// # Errors
     /// Class `schema`, when the message cannot be part of any request.
-    fn item(&self, key: &OperationKey, message: &FrozenMessage) -> Result<Vec<u8>, Failure>;
+    fn item(&self, key: &OperationKey, message: &FrozenMessage)
+    -> Result<Option<Vec<u8>>, Failure>;
+
+    /// What `item` says that all items of its request must say.
+    fn common<'a>(&self, _item: &'a [u8]) -> &'a [u8] {
+        &[]
+    }
 
     /// The request of these items, in this order; nothing else goes into it.
     fn request(&self, items: &[&[u8]]) -> Vec<u8>;
@@ -87,12 +106,13 @@ struct Prepared {
     connection: Connection,
     head: Request<Full<Bytes>>,
     key_header: Option<HeaderName>,
+    seal: Option<Seal>,
     table: BatchTable,
 }
 
 impl Api {
-    /// Opens a connection for a batch that goes to `path` with these `further` headers, and with its
-    /// key in `key_header`; `table` reads the answer.
+    /// Opens a connection for a batch that goes to `path` with these `further` headers, with its key
+    /// in `key_header`, and with its `seal`; `table` reads the answer.
     ///
     /// # Errors
     /// As [`ready`](Self::ready); nothing was sent.
@@ -101,11 +121,12 @@ impl Api {
         path: &str,
         further: &[(HeaderName, String)],
         key_header: Option<HeaderName>,
+        seal: Option<Seal>,
         table: BatchTable,
     ) -> Result<Box<dyn ReadyBatch>, Failure> {
         let head = self.post(path, further, "application/json", Vec::new())?;
         let connection = self.connect().await?;
-        Ok(Box::new(Prepared { connection, head, key_header, table }))
+        Ok(Box::new(Prepared { connection, head, key_header, seal, table }))
     }
 }
 
@@ -122,6 +143,9 @@ impl Prepared {
             let key = HeaderValue::from_str(&batch.key);
             let key = key.map_err(|_| schema("http request malformed"))?;
             head.headers_mut().insert(name.clone(), key);
+        }
+        if let Some(seal) = &self.seal {
+            seal(&mut head, &request)?;
         }
         *head.body_mut() = Full::new(Bytes::from(request));
         Ok(head)

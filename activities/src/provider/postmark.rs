@@ -364,8 +364,12 @@ impl Batches for Postmark {
         BATCH_MAX as usize
     }
 
-    fn item(&self, key: &OperationKey, message: &FrozenMessage) -> Result<Vec<u8>, Failure> {
-        body(key, message, &self.message_stream)
+    fn item(
+        &self,
+        key: &OperationKey,
+        message: &FrozenMessage,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        body(key, message, &self.message_stream).map(Some)
     }
 
     fn request(&self, items: &[&[u8]]) -> Vec<u8> {
@@ -373,7 +377,7 @@ impl Batches for Postmark {
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {
-        self.api.ready_batch("/email/batch", &[], None, batch_reply).boxed()
+        self.api.ready_batch("/email/batch", &[], None, None, batch_reply).boxed()
     }
 }
 

@@ -290,8 +290,12 @@ impl Batches for Resend {
         BATCH_MAX as usize
     }
 
-    fn item(&self, key: &OperationKey, message: &FrozenMessage) -> Result<Vec<u8>, Failure> {
-        body(key, message)
+    fn item(
+        &self,
+        key: &OperationKey,
+        message: &FrozenMessage,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        body(key, message).map(Some)
     }
 
     fn request(&self, items: &[&[u8]]) -> Vec<u8> {
@@ -302,7 +306,9 @@ impl Batches for Resend {
         async move {
             // Said although it is the default: what all or nothing rests on is not left to one.
             let strict = (HeaderName::from_static("x-batch-validation"), "strict".to_owned());
-            self.api.ready_batch("/emails/batch", &[strict], Some(KEY_HEADER), batch_reply).await
+            self.api
+                .ready_batch("/emails/batch", &[strict], Some(KEY_HEADER), None, batch_reply)
+                .await
         }
         .boxed()
     }

@@ -8,13 +8,14 @@
 //! `operation_key`, always by its alias, since a tag takes no colon; tags come back in the events of
 //! a configuration set (setting `configuration_set`).
 //!
-//! Messages share no request: SES's bulk operation builds each from a template, and takes none as the
-//! bytes that were frozen (<https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_SendBulkEmail.html>).
+//! Where messages share requests, see [`bulk`]: SES then builds them itself, so every attempt goes that
+//! way, also alone, and a message that is too large for it never does.
 //!
 //! The credentials are the access key id and the secret of an IAM user who may `ses:SendEmail`, in
 //! the variables of user name and password. Temporary credentials are not taken: a worker outlives
 //! them.
 
+pub mod bulk;
 mod signature;
 mod table;
 
@@ -22,18 +23,25 @@ use self::signature::Signer;
 use self::table::{CREDENTIALS, PERMISSIONS, refusal, reply};
 use super::alias::alias;
 use super::api::{
-    self, Api, ApiSettings, ApiSettingsError, PASSWORD_VARIABLE, USERNAME_VARIABLE, read, told,
+    self, Api, ApiSettings, ApiSettingsError, PASSWORD_VARIABLE, Table, USERNAME_VARIABLE, read,
+    told,
 };
+use super::batch::{Batches, ReadyBatch, Seal};
 use super::exchange::Answer;
 use super::{Provider, Ready};
 use crate::message::{FrozenMessage, Redacted};
 use data_encoding::BASE64;
-use digest_workflows::operation::{Contract, Failure, FailureClass, OperationKey, ProviderRef};
+use digest_workflows::operation::{
+    Batch, Contract, Failure, FailureClass, OperationKey, ProviderRef,
+};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hyper::StatusCode;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 use url::Url;
 
 /// The settings that only SES has.
@@ -43,6 +51,8 @@ pub struct SesSettings {
     pub region: Option<String>,
     /// The configuration set, whose event destinations tell what became of a message.
     pub configuration_set: Option<String>,
+    /// Whether messages share requests.
+    pub bulk: bool,
 }
 
 /// An account at Amazon SES in one region.
@@ -50,7 +60,8 @@ pub struct SesSettings {
 pub struct Ses {
     api: Api,
     provider: ProviderRef,
-    signer: Signer,
+    signer: Arc<Signer>,
+    bulk: bool,
     sender_domain: Option<String>,
     configuration_set: Option<String>,
     events: bool,
@@ -85,7 +96,8 @@ impl Ses {
         Ok(Self {
             api,
             provider,
-            signer,
+            signer: Arc::new(signer),
+            bulk: own.bulk,
             sender_domain: settings.sender_domain.clone(),
             configuration_set: own.configuration_set.clone(),
             events: settings.events,
@@ -178,6 +190,11 @@ struct Identity {
     sending_enabled: bool,
 }
 
+/// Our key, as an event carries it.
+fn tag(key: &OperationKey) -> Tag {
+    Tag { name: "operation_key", value: alias(key) }
+}
+
 /// The body for `message` under `key`.
 fn body(
     key: &OperationKey,
@@ -187,7 +204,7 @@ fn body(
     let body = Body {
         destination: Destination { to_addresses: [message.recipient.reveal()] },
         content: Content { raw: Raw { data: BASE64.encode(message.mime.reveal()) } },
-        email_tags: [Tag { name: "operation_key", value: alias(key) }],
+        email_tags: [tag(key)],
         configuration_set_name: configuration_set,
     };
     serde_json::to_vec(&body)
@@ -200,7 +217,8 @@ impl Provider for Ses {
     }
 
     fn contract(&self) -> Contract {
-        Contract { events: self.events, ..Contract::NONE }
+        let batch = if self.bulk { Batch::PerItem } else { Batch::None };
+        Contract { events: self.events, batch, ..Contract::NONE }
     }
 
     fn prepare<'a>(
@@ -209,14 +227,22 @@ impl Provider for Ses {
         message: &'a FrozenMessage,
     ) -> BoxFuture<'a, Result<Box<dyn Ready>, Failure>> {
         async move {
-            let body = body(key, message, self.configuration_set.as_deref())?;
-            let path = "/v2/email/outbound-emails";
+            let item = self.own_item(key, message)?;
+            let (path, body, table): (_, _, Table) = if let Some(item) = item {
+                (bulk::PATH, bulk::request(&[&item]), bulk::only_reply)
+            } else {
+                let body = body(key, message, self.configuration_set.as_deref())?;
+                ("/v2/email/outbound-emails", body, reply)
+            };
             let mut request = self.api.post(path, &[], "application/json", body.clone())?;
-            let signed = self.signer.sign(&mut request, &body, Timestamp::now());
-            signed.map_err(|_| Failure::new(FailureClass::Configuration, "ses not signable"))?;
-            self.api.ready(request, reply).await
+            sign(&self.signer, &mut request, &body)?;
+            self.api.ready(request, table).await
         }
         .boxed()
+    }
+
+    fn batches(&self) -> Option<&dyn Batches> {
+        self.bulk.then_some(self as &dyn Batches)
     }
 
     fn check(&self) -> BoxFuture<'_, Result<String, String>> {
@@ -267,7 +293,63 @@ impl Provider for Ses {
     }
 }
 
+impl Batches for Ses {
+    fn members_max(&self) -> usize {
+        bulk::BATCH_MAX as usize
+    }
+
+    fn bytes_max(&self) -> usize {
+        bulk::BYTES_MAX
+    }
+
+    fn counts_messages(&self) -> bool {
+        true
+    }
+
+    fn item(
+        &self,
+        key: &OperationKey,
+        message: &FrozenMessage,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        self.own_item(key, message)
+    }
+
+    fn common<'a>(&self, item: &'a [u8]) -> &'a [u8] {
+        bulk::common(item)
+    }
+
+    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
+        bulk::request(items)
+    }
+
+    fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {
+        let signer = Arc::clone(&self.signer);
+        let seal: Seal = Box::new(move |request, body| sign(&signer, request, body));
+        self.api.ready_batch(bulk::PATH, &[], None, Some(seal), bulk::replies).boxed()
+    }
+}
+
+/// Signs `request`, whose body is `body`, as of now.
+fn sign(signer: &Signer, request: &mut Request<Full<Bytes>>, body: &[u8]) -> Result<(), Failure> {
+    signer
+        .sign(request, body, Timestamp::now())
+        .map_err(|_| Failure::new(FailureClass::Configuration, "ses not signable"))
+}
+
 impl Ses {
+    /// What `message` is in a request that may be shared; `None` where it goes as its own bytes.
+    fn own_item(
+        &self,
+        key: &OperationKey,
+        message: &FrozenMessage,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        if !self.bulk {
+            return Ok(None);
+        }
+        let item = bulk::item(tag(key), message, self.configuration_set.as_deref())?;
+        Ok(item.filter(|item| item.len() <= bulk::BYTES_MAX))
+    }
+
     /// Asks for `path`, signed.
     async fn ask(&self, path: &str) -> Result<Answer, String> {
         let mut request = self.api.question(path)?;

@@ -55,8 +55,12 @@ impl Batches for Arrays {
         100
     }
 
-    fn item(&self, key: &OperationKey, _message: &FrozenMessage) -> Result<Vec<u8>, Failure> {
-        Ok(format!("{:?}", key.to_string()).into_bytes())
+    fn item(
+        &self,
+        key: &OperationKey,
+        _message: &FrozenMessage,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(Some(format!("{:?}", key.to_string()).into_bytes()))
     }
 
     fn request(&self, items: &[&[u8]]) -> Vec<u8> {
@@ -73,7 +77,7 @@ fn provider() -> ProviderRef {
 }
 
 fn member(key: &OperationKey, place: (u32, u32)) -> Member {
-    let item = Arrays.item(key, &message("frozen")).unwrap();
+    let item = Arrays.item(key, &message("frozen")).unwrap().unwrap();
     Member { key: key.clone(), place, content_hash: "hash".into(), item: Redacted::new(item) }
 }
 

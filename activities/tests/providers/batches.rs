@@ -39,6 +39,7 @@ macro_rules! every_adapter_with_batches {
 every_adapter_with_batches! {
     resend: digest_tests::api_server::Resend,
     postmark: digest_tests::api_server::Postmark,
+    ses: digest_tests::api_server::Ses { bulk: true },
 }
 
 impl Bench {
@@ -55,7 +56,7 @@ impl Bench {
                 if *bad {
                     message.recipient = Redacted::new("bad@shop.example".to_owned());
                 }
-                self.batches().item(key, &message).unwrap()
+                self.batches().item(key, &message).unwrap().unwrap()
             })
             .collect();
         let items: Vec<&[u8]> = items.iter().map(Vec::as_slice).collect();
@@ -75,8 +76,8 @@ fn members(count: u32) -> Vec<(OperationKey, bool)> {
 
 async fn a_batch_is_taken_once_with_everything_in_it(dialect: Arc<dyn Dialect>) {
     let bench = Bench::new(dialect, vec![]).await;
-    let members = members(100);
-    assert!(bench.batches().members_max() >= members.len());
+    let most = bench.batches().members_max().min(100);
+    let members = members(u32::try_from(most).unwrap());
     assert!(!bench.adapter.contract().batch.is_none());
     let reply = bench.deliver_all(bench.frozen("batch-1", &members)).await.unwrap();
     let record = bench.server.record();
@@ -123,7 +124,9 @@ async fn a_message_is_the_same_in_a_batch_as_alone(dialect: Arc<dyn Dialect>) {
     let key = key("customer-1842");
     bench.deliver(&key).await.unwrap();
     let alone = bench.server.record().requests[0].body.clone();
-    assert_eq!(bench.batches().item(&key, &message(&key)).unwrap(), alone);
+    let item = bench.batches().item(&key, &message(&key)).unwrap().unwrap();
+    // Either the item is a request itself, or a request of one is what goes alone.
+    assert!(alone == item || alone == bench.batches().request(&[&item]), "other bytes");
 }
 
 async fn a_refused_recipient_concerns_whom_the_contract_says(dialect: Arc<dyn Dialect>) {
@@ -213,10 +216,9 @@ async fn an_answer_for_other_messages_is_no_answer(dialect: Arc<dyn Dialect>) {
         let reply = bench.deliver_all(bench.frozen("batch-1", &members(3))).await.unwrap();
         assert!(matches!(reply, BatchReply::Whole(Reply::Unknown(_))), "{count}: {reply:?}");
     }
-    if bench.dialect.is_per_item() {
+    if let Some(answer) = bench.dialect.odd_entries() {
         // One entry that cannot be read is a doubt about its own message alone.
-        let answer = r#"[{"ErrorCode":0,"MessageID":"a"},"?",{"ErrorCode":0},{"ErrorCode":9}]"#;
-        bench.server.script([Act::Say(Response::new(200, answer))]);
+        bench.server.script([Act::Say(answer)]);
         let reply = bench.deliver_all(bench.frozen("batch-1", &members(4))).await.unwrap();
         let BatchReply::Each(replies) = reply else { panic!("{reply:?}") };
         assert_eq!(replies[0], Reply::Accepted { message_id: Some("a".to_owned()) });

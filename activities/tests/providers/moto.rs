@@ -18,7 +18,7 @@ const SIGNED: &str = "AWS4-HMAC-SHA256 Credential=AKIA/20261012/eu-west-1/ses/aw
 #[tokio::test]
 async fn a_message_to_moto_is_refused_before_its_sender_is_known_and_taken_byte_for_byte_after() {
     let Some(moto) = Moto::start() else { return };
-    let own = SesSettings { region: Some("eu-west-1".to_owned()), configuration_set: None };
+    let own = SesSettings { region: Some("eu-west-1".to_owned()), ..SesSettings::default() };
     let ses = Ses::new(&settings(&moto.url()), &own).unwrap();
     let api = Api::new(&moto.url(), None).unwrap();
     let key = key("customer-1842");

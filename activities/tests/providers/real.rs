@@ -114,7 +114,7 @@ async fn the_real_ses() {
     let credentials = ["USERNAME", "PASSWORD", "REGION"];
     let Some(Account { settings, from }) = account("ses", &credentials) else { return };
     let region = std::env::var("DIGESTD_TEST_SES_REGION").ok();
-    let own = digest_activities::provider::ses::SesSettings { region, configuration_set: None };
+    let own = digest_activities::provider::ses::SesSettings { region, ..Default::default() };
     let adapter = digest_activities::provider::ses::Ses::new(&settings, &own).unwrap();
     can_be_asked(&adapter).await;
     takes_one(&adapter, &from, "success@simulator.amazonses.com").await;

@@ -48,7 +48,8 @@ every_adapter! {
     sendgrid: digest_tests::api_server::Sendgrid { has_look_up: false },
     sendgrid_with_activity: digest_tests::api_server::Sendgrid { has_look_up: true },
     mailgun: digest_tests::api_server::Mailgun,
-    ses: digest_tests::api_server::Ses,
+    ses: digest_tests::api_server::Ses { bulk: false },
+    ses_in_bulk: digest_tests::api_server::Ses { bulk: true },
     twilio: digest_tests::api_server::Twilio,
 }
 

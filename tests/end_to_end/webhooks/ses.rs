@@ -45,7 +45,7 @@ async fn an_event_of_ses_settles_what_no_answer_did() {
         .customers(2)
         .with("provider.region", "eu-west-1")
         .with("provider.configuration_set", "digest");
-    let Some((world, server)) = through(plan, Ses, script).await else { return };
+    let Some((world, server)) = through(plan, Ses { bulk: false }, script).await else { return };
     let keys = ["customer-0001", "customer-0002"].map(|customer| world.key(customer));
     let secrets =
         [("DIGESTD_PROVIDER_USERNAME", "AKIATEST"), ("DIGESTD_PROVIDER_PASSWORD", "secret")];

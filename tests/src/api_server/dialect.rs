@@ -72,6 +72,12 @@ pub trait Dialect: Send + Sync + 'static {
         false
     }
 
+    /// The answer to a batch of four: accepted with the id `a`, one that cannot be read, one without
+    /// an id, and one with a code that no table lists. `None` where entries have no answers.
+    fn odd_entries(&self) -> Option<Response> {
+        None
+    }
+
     /// Whether the recipient of this message is one that the provider refuses.
     fn refuses(&self, _message: &Value) -> bool {
         false

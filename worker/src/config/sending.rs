@@ -4,7 +4,7 @@
 use super::database::refuse_password;
 use super::reader::Section;
 use super::secrets;
-use digest_activities::provider::{postmark, resend, twilio};
+use digest_activities::provider::{postmark, resend, ses, twilio};
 use digest_workflows::operation::policy::UnknownRules;
 use digest_workflows::operation::{FailureClass, RetryPolicy, Rules};
 use jiff::SignedDuration;
@@ -167,6 +167,7 @@ impl ProviderKind {
         match self {
             Self::Resend => Some(resend::BATCH_MAX),
             Self::Postmark => Some(postmark::BATCH_MAX),
+            Self::Ses => Some(ses::bulk::BATCH_MAX),
             _ => None,
         }
     }

@@ -431,7 +431,8 @@ fn a_batch_is_as_large_as_the_provider_takes_it_and_off_where_it_takes_none() {
         ("resend", 100, Some(100)),
         ("postmark", 500, Some(500)),
         ("postmark", 1, None),
-        ("ses", 1, None),
+        ("ses", 50, Some(50)),
+        ("mailgun", 1, None),
     ] {
         assert_eq!(parse(&of(kind, batch)).unwrap().provider.batch, read, "{kind}: {batch}");
     }

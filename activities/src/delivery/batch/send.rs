@@ -7,7 +7,7 @@ use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, Begun, Recorded, Token};
 use crate::provider::Reply;
-use crate::provider::batch::{BatchReply, FrozenBatch, ReadyBatch};
+use crate::provider::batch::{BatchReply, Batches, FrozenBatch, ReadyBatch};
 use crate::reconciliation::progress;
 use digest_workflows::activities::{Evidence, OperationInput, Progress};
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Outcome, Rules};
@@ -49,9 +49,11 @@ impl Outgoing {
     pub(super) async fn go(mut self, ready: Box<dyn ReadyBatch>) {
         let count = self.passengers.len();
         let (parts, frozen, lease) = (Arc::clone(&self.parts), self.frozen.clone(), self.lease);
+        let counted = parts.provider.batches().is_some_and(Batches::counts_messages);
+        let places = if counted { count } else { 1 };
         // A task of its own: it goes on while what it is about is recorded.
         let mut conversation = tokio::spawn(async move {
-            lease.or_over(parts.pacer.before_writing()).await;
+            lease.or_over(parts.pacer.before_writing(places)).await;
             let reply = converse(ready, frozen, lease).await;
             crash::point("accepted");
             reply

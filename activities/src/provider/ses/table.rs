@@ -96,7 +96,7 @@ pub(super) fn reply(answer: &Answer, now: Timestamp) -> Reply {
 }
 
 /// The class of a refusal that is proven not sent.
-fn class(status: StatusCode, name: &str, message: &str) -> Option<FailureClass> {
+pub(super) fn class(status: StatusCode, name: &str, message: &str) -> Option<FailureClass> {
     let is_throttled = status == StatusCode::TOO_MANY_REQUESTS
         || (status == StatusCode::BAD_REQUEST && THROTTLING.contains(&name));
     if is_throttled {

@@ -76,6 +76,13 @@ impl Dialect for Postmark {
         true
     }
 
+    fn odd_entries(&self) -> Option<Response> {
+        let entries = json!([
+            {"ErrorCode": 0, "MessageID": "a"}, "?", {"ErrorCode": 0}, {"ErrorCode": 9},
+        ]);
+        Some(Response::new(200, entries.to_string()))
+    }
+
     fn refuses(&self, message: &Value) -> bool {
         text(&message["To"]).starts_with("bad")
     }

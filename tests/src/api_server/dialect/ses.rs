@@ -1,6 +1,6 @@
 //! Amazon SES, API v2: <https://docs.aws.amazon.com/ses/latest/APIReference-V2>.
 
-use super::{Dialect, Part, Request, Response, Taken, part, text};
+use super::{Dialect, Part, Request, Response, Taken, part, text, without_own_headers};
 use FailureClass::{Configuration, RateLimited, Recipient, Schema};
 use digest_activities::provider::Provider;
 use digest_activities::provider::alias::alias;
@@ -12,7 +12,13 @@ use std::sync::Arc;
 
 /// Amazon SES's API in one region.
 #[derive(Clone, Copy, Debug)]
-pub struct Ses;
+pub struct Ses {
+    /// Whether messages share requests.
+    pub bulk: bool,
+}
+
+/// Where requests with several messages go.
+const BULK: &str = "/v2/email/outbound-bulk-emails";
 
 /// What says that the credentials, or their permissions, do not do.
 const AUTHORITY: [&str; 11] = [
@@ -33,13 +39,38 @@ fn error(status: u16, name: &str, message: &str) -> Response {
     Response::new(status, json!({"__type": name, "message": message}).to_string())
 }
 
+/// The parts of a message that SES has built.
+fn built_content(message: &Value) -> Vec<Part> {
+    let headers = message["ReplacementHeaders"].as_array().into_iter().flatten();
+    let mut headers: Vec<String> = headers
+        .map(|header| format!("{}: {}", text(&header["Name"]), text(&header["Value"])))
+        .collect();
+    headers.sort();
+    vec![
+        part("from", text(&message["From"]), |message| message.from.clone()),
+        part("to", text(&message["Destination"]["ToAddresses"][0]), |message| {
+            message.recipient.reveal().clone()
+        }),
+        part("subject", text(&message["Subject"]), |message| message.subject.reveal().clone()),
+        part("text", text(&message["Text"]), |message| message.text.reveal().clone()),
+        part("html", text(&message["Html"]), |message| {
+            message.html.as_ref().map(|html| html.reveal().clone()).unwrap_or_default()
+        }),
+        part("headers", headers.join("\n"), without_own_headers),
+    ]
+}
+
 impl Dialect for Ses {
     fn kind(&self) -> &'static str {
         "ses"
     }
 
     fn adapter(&self, settings: &ApiSettings) -> Result<Arc<dyn Provider>, String> {
-        let own = SesSettings { region: Some("eu-west-1".to_owned()), configuration_set: None };
+        let own = SesSettings {
+            region: Some("eu-west-1".to_owned()),
+            configuration_set: None,
+            bulk: self.bulk,
+        };
         digest_activities::provider::ses::Ses::new(settings, &own)
             .map(|ses| Arc::new(ses) as Arc<dyn Provider>)
             .map_err(|error| error.to_string())
@@ -50,12 +81,62 @@ impl Dialect for Ses {
         sends.then(|| text(&request.json()["EmailTags"][0]["Value"]))
     }
 
+    fn batch(&self, request: &Request) -> Option<Vec<(String, Value)>> {
+        if request.path() != BULK {
+            return None;
+        }
+        let body = request.json();
+        let places = &body["DefaultContent"]["Template"]["TemplateContent"];
+        let of = |entry: &Value| {
+            let mut built = entry.clone();
+            built["From"] = body["FromEmailAddress"].clone();
+            let data = &entry["ReplacementEmailContent"]["ReplacementTemplate"];
+            let data: Value =
+                serde_json::from_str(data["ReplacementTemplateData"].as_str()?).ok()?;
+            // As SES fills the template: each place by its name, without escaping.
+            for (place, name) in [("Subject", "subject"), ("Text", "text"), ("Html", "html")] {
+                if places[place] == format!("{{{{{name}}}}}") {
+                    built[place] = data[name].clone();
+                }
+            }
+            Some((text(&entry["ReplacementTags"][0]["Value"]), built))
+        };
+        Some(body["BulkEmailEntries"].as_array().into_iter().flatten().filter_map(of).collect())
+    }
+
+    fn batch_answer(&self, ids: &[Option<String>]) -> Response {
+        let entry = |id: &Option<String>| match id {
+            Some(id) => json!({"Status": "SUCCESS", "MessageId": id}),
+            None => json!({"Status": "INVALID_PARAMETER", "Error": "Missing final '@domain'"}),
+        };
+        let entries: Vec<Value> = ids.iter().map(entry).collect();
+        Response::new(200, json!({ "BulkEmailEntryResults": entries }).to_string())
+    }
+
+    fn is_per_item(&self) -> bool {
+        true
+    }
+
+    fn odd_entries(&self) -> Option<Response> {
+        let entries = json!([
+            {"Status": "SUCCESS", "MessageId": "a"}, "?", {"Status": "SUCCESS"}, {"Status": "FAILED"},
+        ]);
+        Some(Response::new(200, json!({ "BulkEmailEntryResults": entries }).to_string()))
+    }
+
+    fn refuses(&self, message: &Value) -> bool {
+        text(&message["Destination"]["ToAddresses"][0]).starts_with("bad")
+    }
+
     fn expected(&self, key: &OperationKey) -> String {
         alias(key)
     }
 
     fn content(&self, request: &Request) -> Vec<Part> {
         let body = request.json();
+        if self.bulk {
+            return built_content(&body);
+        }
         let data = text(&body["Content"]["Raw"]["Data"]);
         let mime = data_encoding::BASE64.decode(data.as_bytes()).unwrap_or_default();
         let signed = request.header("authorization").unwrap_or_default();
@@ -75,6 +156,9 @@ impl Dialect for Ses {
     }
 
     fn accepted(&self, id: &str) -> Response {
+        if self.bulk {
+            return self.batch_answer(&[Some(id.to_owned())]);
+        }
         Response::new(200, json!({ "MessageId": id }).to_string())
     }
 
