@@ -20,6 +20,7 @@ use super::super::exchange::Answer;
 use super::table::{class, reply};
 use super::{Destination, Tag};
 use crate::message::FrozenMessage;
+use data_encoding::BASE64;
 use digest_workflows::operation::{Failure, FailureClass};
 use hyper::StatusCode;
 use jiff::Timestamp;
@@ -38,8 +39,14 @@ pub(super) const BYTES_MAX: usize = 900_000;
 /// (<https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_ReplacementTemplate.html>).
 const DATA_CHARS_MAX: usize = 262_144;
 
-/// How many headers an entry may have.
+/// How many headers an entry may have, and how long the value of one may be, in ASCII
+/// (<https://docs.aws.amazon.com/ses/latest/APIReference-V2/API_MessageHeader.html>).
 const HEADERS_MAX: usize = 15;
+const HEADER_CHARS_MAX: usize = 870;
+
+/// How many bytes of a name go into one encoded word, which has at most 75 characters (RFC 2047,
+/// section 2).
+const WORD_BYTES_MAX: usize = 45;
 
 /// Headers that SES sets itself.
 const OWN_HEADERS: [&str; 2] = ["Message-ID", "Date"];
@@ -127,8 +134,9 @@ pub(super) fn item(
     let places =
         Places { subject: "{{subject}}", text: "{{text}}", html: html.map(|_| "{{html}}") };
     let template = Template { template_content: places, template_data: "{}" };
+    let from = encoded(&message.from);
     let common = Common {
-        from_email_address: &message.from,
+        from_email_address: &from,
         configuration_set_name: configuration_set,
         default_content: DefaultContent { template },
     };
@@ -138,7 +146,12 @@ pub(super) fn item(
     let headers = message.headers.reveal().iter();
     let headers = headers.filter(|(name, _)| !OWN_HEADERS.contains(&name.as_str()));
     let headers: Vec<Header<'_>> = headers.map(|(name, value)| Header { name, value }).collect();
-    if data.chars().count() > DATA_CHARS_MAX || headers.len() > HEADERS_MAX {
+    let fits = |header: &Header<'_>| {
+        header.value.len() <= HEADER_CHARS_MAX
+            && header.value.bytes().all(|b| (32..127).contains(&b))
+    };
+    let headers_fit = headers.len() <= HEADERS_MAX && headers.iter().all(fits);
+    if data.chars().count() > DATA_CHARS_MAX || !headers_fit {
         return Ok(None);
     }
     let entry = Entry {
@@ -153,6 +166,25 @@ pub(super) fn item(
     item.push(SEPARATOR);
     item.extend(serde_json::to_vec(&entry).map_err(malformed)?);
     Ok(Some(item))
+}
+
+/// `from` with a name that is not ASCII in encoded words, as SES wants it.
+fn encoded(from: &str) -> String {
+    let Some((name, address)) = from.rsplit_once('<').filter(|(name, _)| !name.is_ascii()) else {
+        return from.to_owned();
+    };
+    let mut words = vec![String::new()];
+    for character in name.trim().trim_matches('"').chars() {
+        match words.last_mut() {
+            Some(word) if word.len() + character.len_utf8() <= WORD_BYTES_MAX => {
+                word.push(character);
+            }
+            _ => words.push(character.to_string()),
+        }
+    }
+    let word = |word: &String| format!("=?UTF-8?B?{}?=", BASE64.encode(word.as_bytes()));
+    let words: Vec<String> = words.iter().map(word).collect();
+    format!("{} <{address}", words.join(" "))
 }
 
 /// What the request of an item begins with.
@@ -238,5 +270,49 @@ fn entry_reply(entry: serde_json::Value) -> Reply {
     match class {
         Some(class) => Reply::NotSent(Failure::new(class, code)),
         None => Reply::Unknown(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::examples::{key, message};
+    use super::super::tag;
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_ascii_goes_in_encoded_words() {
+        assert_eq!(encoded("Shop <a@shop.example>"), "Shop <a@shop.example>");
+        assert_eq!(encoded("a@shop.example"), "a@shop.example");
+        assert_eq!(
+            encoded("\"Söhne, GmbH\" <a@shop.example>"),
+            "=?UTF-8?B?U8O2aG5lLCBHbWJI?= <a@shop.example>"
+        );
+        let long = encoded(&format!("{} <a@shop.example>", "ö".repeat(60)));
+        let words: Vec<&str> = long.split(' ').collect();
+        assert_eq!(words.len(), 4, "{long}");
+        assert!(words.iter().all(|word| word.len() <= 75 && word.is_ascii()), "{long}");
+    }
+
+    #[test]
+    fn what_is_more_than_an_entry_may_be_goes_alone() {
+        let fits = |message: &FrozenMessage| item(tag(&key()), message, None).unwrap().is_some();
+        assert!(fits(&message()));
+        let mut long = message();
+        long.text = long.text.map(|text| text.repeat(DATA_CHARS_MAX));
+        assert!(!fits(&long));
+        let mut header = message();
+        header.headers = header.headers.map(|headers| {
+            let more = ("X-Long".to_owned(), "x".repeat(HEADER_CHARS_MAX + 1));
+            headers.iter().cloned().chain([more]).collect()
+        });
+        assert!(!fits(&header));
+    }
+
+    #[test]
+    fn a_request_is_one_object_whatever_its_items_hold() {
+        let one = item(tag(&key()), &message(), Some("weekly")).unwrap().unwrap();
+        let request: serde_json::Value = serde_json::from_slice(&request(&[&one, &one])).unwrap();
+        assert_eq!(request["ConfigurationSetName"], "weekly");
+        assert_eq!(request["BulkEmailEntries"].as_array().unwrap().len(), 2);
     }
 }

@@ -39,6 +39,22 @@ fn error(status: u16, name: &str, message: &str) -> Response {
     Response::new(status, json!({"__type": name, "message": message}).to_string())
 }
 
+/// A sender whose name may come in encoded words of UTF-8 and base64.
+fn decoded(from: &str) -> String {
+    let mut name = Vec::new();
+    let mut rest = from;
+    while let Some(after) = rest.strip_prefix("=?UTF-8?B?") {
+        let (word, more) = after.split_once("?=").unwrap_or_default();
+        name.extend(data_encoding::BASE64.decode(word.as_bytes()).unwrap_or_default());
+        rest = more.trim_start();
+    }
+    if name.is_empty() {
+        from.to_owned()
+    } else {
+        format!("{} {rest}", String::from_utf8_lossy(&name))
+    }
+}
+
 /// The parts of a message that SES has built.
 fn built_content(message: &Value) -> Vec<Part> {
     let headers = message["ReplacementHeaders"].as_array().into_iter().flatten();
@@ -89,7 +105,7 @@ impl Dialect for Ses {
         let places = &body["DefaultContent"]["Template"]["TemplateContent"];
         let of = |entry: &Value| {
             let mut built = entry.clone();
-            built["From"] = body["FromEmailAddress"].clone();
+            built["From"] = decoded(&text(&body["FromEmailAddress"])).into();
             let data = &entry["ReplacementEmailContent"]["ReplacementTemplate"];
             let data: Value =
                 serde_json::from_str(data["ReplacementTemplateData"].as_str()?).ok()?;
