@@ -11,9 +11,9 @@
 //! Where messages share requests, see [`bulk`]: SES then builds them itself, so every attempt goes that
 //! way, also alone, and a message that is too large for it never does.
 //!
-//! The credentials are the access key id and the secret of an IAM user who may `ses:SendEmail`, in
-//! the variables of user name and password. Temporary credentials are not taken: a worker outlives
-//! them.
+//! The credentials are the access key id and the secret of an IAM user who may `ses:SendEmail`, and
+//! `ses:SendBulkEmail` where messages share requests, in the variables of user name and password.
+//! Temporary credentials are not taken: a worker outlives them.
 
 pub mod bulk;
 mod signature;
