@@ -295,8 +295,7 @@ impl SeeTo {
             return Ok(());
         }
         for _ in 1..members {
-            let now = parts.ledger.now().await?;
-            let (_, due) = parts.pacer.take(&parts.ledger, None, now).await?;
+            let (_, due) = parts.pacer.next(&parts.ledger).await?;
             sleep_until(due).await;
         }
         Ok(())

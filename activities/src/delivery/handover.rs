@@ -6,7 +6,7 @@
 use super::lease::Lease;
 use crate::crash;
 use crate::gates::Parts;
-use crate::ledger::{Actor, Begun, Recorded};
+use crate::ledger::{Actor, Begun, LedgerError, Recorded};
 use crate::provider::{Ready, Reply};
 use digest_workflows::activities::{Evidence, OperationInput};
 use digest_workflows::customer::CustomerDigest;
@@ -17,7 +17,7 @@ use temporalio_client::{Client, WorkflowSignalOptions};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// How often, and how far apart, an outcome is offered to a ledger that does not take it.
-pub(super) const RECORD_WAITS: [Duration; 4] =
+const RECORD_WAITS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
 
 /// What a hand-over needs.
@@ -54,28 +54,13 @@ impl HandOver {
         self.lease.or_over(self.parts.pacer.before_writing(1)).await;
         if self.lease.is_over() {
             ready.abandon().await;
-            let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");
-            return Event::Answered { attempt, outcome: Outcome::NotSent(failure), random };
+            return event(&never_begun(), attempt, random);
         }
-        let reply = tokio::select! {
-            // A process that was stopped must not go on writing before it has looked at the lease.
-            biased;
-            () = self.lease.over() => Reply::Unknown("no answer until the lease ended".to_owned()),
-            reply = ready.hand_over() => reply,
-        };
-        match reply {
-            Reply::Accepted { message_id } => {
-                let outcome = Outcome::Accepted { message_id };
-                Event::Answered { attempt, outcome, random }
-            }
-            Reply::NotSent(failure) => {
-                Event::Answered { attempt, outcome: Outcome::NotSent(failure), random }
-            }
-            Reply::Unknown(code) => {
-                tracing::warn!(key = %self.input.key, attempt, code, "the answer is ambiguous");
-                Event::Overdue { attempt, random }
-            }
+        let reply = self.lease.or_over(ready.hand_over()).await.unwrap_or_else(cut_off);
+        if let Reply::Unknown(code) = &reply {
+            tracing::warn!(key = %self.input.key, attempt, code, "the answer is ambiguous");
         }
+        event(&reply, attempt, random)
     }
 
     /// An answer that nobody waits for any more: recorded, and the workflow is told.
@@ -87,13 +72,37 @@ impl HandOver {
         let key = self.input.key.to_string();
         tracing::info!(key, event = evidence.event.name(), "a late answer");
         let recorded = record_outcome(&self.parts, &self.input, &evidence, "late answer").await;
-        // The ledger has it: then the signal is only a hint. Otherwise the workflow keeps it.
-        let payload = match recorded {
-            Some(_) => serde_json::Value::Null,
-            None => serde_json::to_value(&evidence).unwrap_or_default(),
-        };
-        tell(&self.client, &self.input.key, payload).await;
+        tell(&self.client, &self.input.key, news(recorded.is_some(), &evidence)).await;
     }
+}
+
+/// The reply of a session whose lease was over before anything was written.
+pub(super) fn never_begun() -> Reply {
+    Reply::NotSent(Failure::new(FailureClass::Transport, "lease over before the hand-over"))
+}
+
+/// The reply of a session that is reset at the end of its lease.
+pub(super) fn cut_off() -> Reply {
+    Reply::Unknown("no answer until the lease ended".to_owned())
+}
+
+/// What `reply` says of its attempt.
+pub(super) fn event(reply: &Reply, attempt: u32, random: f64) -> Event {
+    let outcome = match reply {
+        Reply::Accepted { message_id } => Outcome::Accepted { message_id: message_id.clone() },
+        Reply::NotSent(failure) => Outcome::NotSent(failure.clone()),
+        Reply::Unknown(_) => return Event::Overdue { attempt, random },
+    };
+    Event::Answered { attempt, outcome, random }
+}
+
+/// What a workflow is told: that there is news, which is only a hint, or what the ledger does not hold,
+/// which it keeps.
+pub(super) fn news(recorded: bool, evidence: &Evidence) -> serde_json::Value {
+    if recorded {
+        return serde_json::Value::Null;
+    }
+    serde_json::to_value(evidence).unwrap_or_default()
 }
 
 /// Tells the workflow of `key` what the ledger does not hold, or with null that it has news.
@@ -112,15 +121,26 @@ pub(super) async fn record_outcome(
     evidence: &Evidence,
     by: &str,
 ) -> Option<Recorded> {
+    let key = &input.key;
+    offer(|| async move {
+        let actor = Actor::part(by);
+        let recorded = parts.ledger.record_evidence(key, evidence, &input.rules, actor).await;
+        recorded.inspect_err(|error| {
+            tracing::warn!(%key, %error, "the ledger did not take an outcome");
+        })
+    })
+    .await
+}
+
+/// Has the ledger `record` something, offered as often as outcomes are; `None` when it does not take it
+/// in time.
+pub(super) async fn offer<T, F: Future<Output = Result<T, LedgerError>>>(
+    record: impl Fn() -> F,
+) -> Option<T> {
     for wait in RECORD_WAITS {
         tokio::time::sleep(wait).await;
-        let actor = Actor::part(by);
-        match parts.ledger.record_evidence(&input.key, evidence, &input.rules, actor).await {
-            Ok(recorded) => return Some(recorded),
-            Err(error) => {
-                let key = &input.key;
-                tracing::warn!(%key, %error, "the ledger did not take an outcome");
-            }
+        if let Ok(recorded) = record().await {
+            return Some(recorded);
         }
     }
     None

@@ -26,12 +26,13 @@ impl Lease {
         boot_time() >= self.ends
     }
 
-    /// Waits for `something`, at most until it is over.
-    pub(super) async fn or_over(self, something: impl Future<Output = ()>) {
+    /// What `something` comes to, unless the lease is over before. A process that was stopped goes on
+    /// with nothing before it has looked at the lease.
+    pub(super) async fn or_over<T>(self, something: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = self.over() => {}
-            () = something => {}
+            () = self.over() => None,
+            done = something => Some(done),
         }
     }
 

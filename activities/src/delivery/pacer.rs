@@ -44,10 +44,18 @@ impl Pacer {
         reserved: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<(Slot, Instant), LedgerError> {
-        let Some(rate) = self.rate else { return Ok((Slot::UNPACED, Instant::now())) };
-        if let Some(slot) = reserved.and_then(|at| Slot::redeem(at, now)) {
-            return Ok((slot, due(slot, now)));
+        match reserved.and_then(|at| Slot::redeem(at, now)).filter(|_| self.rate.is_some()) {
+            Some(slot) => Ok((slot, due(slot, now))),
+            None => self.next(ledger).await,
         }
+    }
+
+    /// Takes the next slot that nobody has reserved, and the instant at which it may be used.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub(super) async fn next(&self, ledger: &Ledger) -> Result<(Slot, Instant), LedgerError> {
+        let Some(rate) = self.rate else { return Ok((Slot::UNPACED, Instant::now())) };
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut block = self.block.lock().await;
         self.waiting.fetch_sub(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! The hand-over of a batch: one session, and an outcome for each member.
 
-use super::super::handover::{RECORD_WAITS, tell};
+use super::super::handover::{cut_off, event, never_begun, news, offer, tell};
 use super::super::lease::Lease;
 use super::super::span;
 use crate::crash;
@@ -10,7 +10,7 @@ use crate::provider::Reply;
 use crate::provider::batch::{BatchReply, Batches, FrozenBatch, ReadyBatch};
 use crate::reconciliation::progress;
 use digest_workflows::activities::{Evidence, OperationInput, Progress};
-use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Outcome, Rules};
+use digest_workflows::operation::{Event, OperationKey, Rules};
 use futures::future::join_all;
 use std::sync::Arc;
 use temporalio_client::Client;
@@ -94,7 +94,7 @@ impl Outgoing {
             .filter_map(|passenger| Some((passenger.begun.as_ref()?, &mut passenger.waiting)));
         for ((begun, waiting), (key, evidence)) in began.zip(evidence) {
             let recorded = recorded.as_mut().and_then(Iterator::next);
-            let payload = told(recorded.is_some(), &evidence);
+            let payload = news(recorded.is_some(), &evidence);
             let answer = match recorded {
                 Some(recorded) => progress(recorded),
                 None => Progress {
@@ -123,7 +123,7 @@ impl Outgoing {
         }
         tracing::info!(batch = self.frozen.key, members = evidence.len(), "a late answer");
         let recorded = self.record(&evidence, "late answer").await.is_some();
-        let untold = evidence.into_iter().map(|(key, evidence)| (key, told(recorded, &evidence)));
+        let untold = evidence.into_iter().map(|(key, evidence)| (key, news(recorded, &evidence)));
         tell_all(&self.client, untold.collect()).await;
     }
 
@@ -134,21 +134,11 @@ impl Outgoing {
         for (passenger, reply) in self.passengers.iter().zip(replies) {
             let Some(begun) = &passenger.begun else { continue };
             let (attempt, random) = (begun.number, passenger.input.random);
-            let outcome = match reply {
-                Reply::Accepted { message_id } => {
-                    Some(Outcome::Accepted { message_id: message_id.clone() })
-                }
-                Reply::NotSent(failure) => Some(Outcome::NotSent(failure.clone())),
-                Reply::Unknown(code) => {
-                    codes.insert(code.as_str());
-                    None
-                }
-            };
-            let event = match outcome {
-                Some(outcome) => Event::Answered { attempt, outcome, random },
-                None => Event::Overdue { attempt, random },
-            };
-            all.push((passenger.input.key.clone(), begun.evidence(event)));
+            if let Reply::Unknown(code) = reply {
+                codes.insert(code.as_str());
+            }
+            let evidence = begun.evidence(event(reply, attempt, random));
+            all.push((passenger.input.key.clone(), evidence));
         }
         for code in codes {
             tracing::warn!(batch = self.frozen.key, code, "the answer is ambiguous");
@@ -162,18 +152,15 @@ impl Outgoing {
         evidence: &[(OperationKey, Evidence)],
         by: &str,
     ) -> Option<Vec<Recorded>> {
-        for wait in RECORD_WAITS {
-            tokio::time::sleep(wait).await;
+        let batch = &self.frozen.key;
+        offer(|| async move {
             let actor = Actor::part(by);
-            match self.parts.ledger.record_batch(evidence, &self.rules, actor).await {
-                Ok(recorded) => return Some(recorded),
-                Err(error) => {
-                    let batch = &self.frozen.key;
-                    tracing::warn!(batch, %error, "the ledger did not take the outcomes of a batch");
-                }
-            }
-        }
-        None
+            let recorded = self.parts.ledger.record_batch(evidence, &self.rules, actor).await;
+            recorded.inspect_err(|error| {
+                tracing::warn!(batch, %error, "the ledger did not take the outcomes of a batch");
+            })
+        })
+        .await
     }
 }
 
@@ -181,17 +168,10 @@ impl Outgoing {
 async fn converse(ready: Box<dyn ReadyBatch>, frozen: FrozenBatch, lease: Lease) -> BatchReply {
     if lease.is_over() {
         ready.abandon().await;
-        let failure = Failure::new(FailureClass::Transport, "lease over before the hand-over");
-        return BatchReply::Whole(Reply::NotSent(failure));
+        return BatchReply::Whole(never_begun());
     }
-    tokio::select! {
-        // A process that was stopped must not go on writing before it has looked at the lease.
-        biased;
-        () = lease.over() => {
-            BatchReply::Whole(Reply::Unknown("no answer until the lease ended".to_owned()))
-        }
-        reply = ready.hand_over(frozen) => reply,
-    }
+    let reply = lease.or_over(ready.hand_over(frozen)).await;
+    reply.unwrap_or_else(|| BatchReply::Whole(cut_off()))
 }
 
 /// What an answer says to each of `count` members.
@@ -206,14 +186,6 @@ fn each(reply: BatchReply, count: usize) -> Vec<Reply> {
             vec![Reply::Unknown("an answer for other messages".to_owned()); count]
         }
     }
-}
-
-/// What a workflow is told: that there is news, or what the ledger does not hold.
-fn told(recorded: bool, evidence: &Evidence) -> serde_json::Value {
-    if recorded {
-        return serde_json::Value::Null;
-    }
-    serde_json::to_value(evidence).unwrap_or_default()
 }
 
 async fn tell_all(client: &Client, untold: Vec<(OperationKey, serde_json::Value)>) {
