@@ -2,7 +2,7 @@
 //! snapshot, so that what belongs to one transaction is seen together. It reads keys, states, times
 //! and hashes, and of the content only whether it is there.
 
-use super::database::{Tx, Value, values};
+use super::database::{Tx, Value, places, values};
 use super::reports::range;
 use super::runs::{Run, no_such_run, run_in};
 use super::{Ledger, LedgerError};
@@ -193,8 +193,7 @@ impl Ledger {
             return Ok(Vec::new());
         }
         let mut tx = self.db.begin_reading().await?;
-        let places: Vec<String> = (1..=keys.len()).map(|place| format!("${place}")).collect();
-        let sql = format!("select key from @operations where key in ({})", places.join(", "));
+        let sql = format!("select key from @operations where key in ({})", places(keys.len()));
         let values: Vec<Value> = keys.iter().map(|key| Value::from(key.as_str())).collect();
         let there: HashSet<String> = tx
             .rows(&sql, &values)

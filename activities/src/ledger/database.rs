@@ -8,7 +8,7 @@ mod file;
 mod insert;
 mod value;
 
-pub(super) use value::{Value, values};
+pub(super) use value::{Value, places, values};
 
 use super::LedgerError;
 use file::LedgerFile;

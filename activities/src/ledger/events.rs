@@ -3,7 +3,7 @@
 //! Most events say what the ledger knows already: that a message which was sent is sent. They are
 //! told when they are stored, so that storing is all they cost.
 
-use super::database::{Tx, Value, values};
+use super::database::{Tx, Value, places, values};
 use super::operations::{Actor, Lock, apply, load};
 use super::suppressions::{self, suppress};
 use super::{Ledger, LedgerError};
@@ -238,8 +238,7 @@ async fn known(
     let carried: Vec<Value> = carried.into_iter().map(Value::from).collect();
     let mut known = BTreeMap::new();
     for some in carried.chunks(KEYS_AT_ONCE) {
-        let places: Vec<String> = (1..=some.len()).map(|n| format!("${n}")).collect();
-        let places = places.join(", ");
+        let places = places(some.len());
         // Two look-ups, each by its index.
         let sql = format!(
             "select key, key, state, message_id from @operations where key in ({places}) \

@@ -1,7 +1,7 @@
 //! The selection: frozen once per run, page by page, resumable; then enqueued page by page.
 
 use super::content::FrozenData;
-use super::database::{Tx, Value, values};
+use super::database::{Tx, Value, places, values};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
 use crate::provider::alias::alias;
@@ -271,8 +271,7 @@ async fn among(tx: &mut Tx, selected: &[Selected]) -> Result<HashSet<String>, Le
     if selected.is_empty() {
         return Ok(HashSet::new());
     }
-    let places: Vec<String> = (1..=selected.len()).map(|place| format!("${place}")).collect();
-    let sql = format!("select key from @operations where key in ({})", places.join(", "));
+    let sql = format!("select key from @operations where key in ({})", places(selected.len()));
     let keys: Vec<Value> =
         selected.iter().map(|selected| Value::from(selected.key.to_string())).collect();
     tx.rows(&sql, &keys).await?.iter().map(|row| row.text(0)).collect()

@@ -5,7 +5,7 @@
 //! stays until a person removes it; neither retention nor `forget` does, since it protects the
 //! customer.
 
-use super::database::{Row, Tx, Value, values};
+use super::database::{Row, Tx, Value, places, values};
 use super::holds::note;
 use super::operations::{Loaded, Lock, audit, load};
 use super::reports::range;
@@ -190,11 +190,10 @@ pub(super) async fn of(
 /// counts too. All of them are of one campaign.
 pub(super) async fn read_again(tx: &mut Tx, loaded: &mut [Loaded]) -> Result<(), LedgerError> {
     for some in loaded.chunks_mut(KEYS_AT_ONCE) {
-        let places: Vec<String> = (1..=some.len()).map(|place| format!("${place}")).collect();
         let sql = format!(
             "select o.key, s.reason from @operations o join @suppressions s \
              on s.campaign = o.campaign and s.customer = o.customer where o.key in ({})",
-            places.join(", ")
+            places(some.len())
         );
         let keys: Vec<Value> = some.iter().map(|one| Value::from(one.key.as_str())).collect();
         let mut told = HashMap::new();

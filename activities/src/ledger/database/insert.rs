@@ -1,5 +1,6 @@
 //! Inserting many rows in one statement.
 
+use super::value::places_from;
 use super::{Tx, Value};
 use crate::ledger::LedgerError;
 
@@ -35,11 +36,7 @@ impl Tx {
         let width = rows.first().map_or(1, Vec::len);
         for chunk in rows.chunks((INSERT_VALUES_MAX / width).max(1)) {
             let places: Vec<String> = (0..chunk.len())
-                .map(|row| {
-                    let first = row * width + 1;
-                    let places: Vec<_> = (first..first + width).map(|n| format!("${n}")).collect();
-                    format!("({})", places.join(", "))
-                })
+                .map(|row| format!("({})", places_from(row * width + 1, width)))
                 .collect();
             let sql = format!("insert into {into} values {} {unless}", places.join(", "));
             inserted += self.execute(&sql, &chunk.concat()).await?;

@@ -76,6 +76,17 @@ impl From<Vec<u8>> for Value {
     }
 }
 
+/// The places of `count` parameters in a list, from the first one on: `$1, $2, $3`.
+pub(in crate::ledger) fn places(count: usize) -> String {
+    places_from(1, count)
+}
+
+/// The same from the place `first` on.
+pub(in crate::ledger) fn places_from(first: usize, count: usize) -> String {
+    let places: Vec<String> = (first..first + count).map(|place| format!("${place}")).collect();
+    places.join(", ")
+}
+
 /// A parameter list of mixed types.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { &[$($crate::ledger::database::Value::from($value)),*] };
