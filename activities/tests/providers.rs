@@ -2,10 +2,11 @@
 //! over real sockets: what the adapter says about an attempt is compared with what was really taken.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test's helpers fail as tests do")]
 
-#[path = "providers/batches.rs"]
-mod batches;
+#[macro_use]
 #[path = "providers/bench.rs"]
 mod bench;
+#[path = "providers/batches.rs"]
+mod batches;
 #[path = "providers/moto.rs"]
 mod moto;
 #[path = "providers/real.rs"]

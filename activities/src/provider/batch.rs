@@ -48,9 +48,6 @@ pub type Seal = Box<dyn Fn(&mut Request<Full<Bytes>>, &[u8]) -> Result<(), Failu
 
 /// The part of an adapter whose provider takes several messages in one request.
 pub trait Batches: Send + Sync {
-    /// How many messages one request may have.
-    fn members_max(&self) -> usize;
-
     /// How many bytes the items of one request may have together.
     fn bytes_max(&self) -> usize {
         ITEMS_BYTES_MAX
@@ -74,7 +71,10 @@ pub trait Batches: Send + Sync {
     }
 
     /// The request of these items, in this order; nothing else goes into it.
-    fn request(&self, items: &[&[u8]]) -> Vec<u8>;
+    /// Unless the provider wants another form, it is the JSON array of items that are JSON values.
+    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
+        array(items)
+    }
 
     /// Opens a connection for one batch.
     ///
@@ -94,8 +94,7 @@ pub trait ReadyBatch: Send {
 }
 
 /// The JSON array of `items`, each of which is a JSON value.
-#[must_use]
-pub fn array(items: &[&[u8]]) -> Vec<u8> {
+fn array(items: &[&[u8]]) -> Vec<u8> {
     let mut bytes = vec![b'['];
     bytes.extend(items.join(&b','));
     bytes.push(b']');

@@ -29,7 +29,7 @@
 
 use super::alias;
 use super::api::{self, Api, ApiSettings, ApiSettingsError, KEY_VARIABLE, query, read, told};
-use super::batch::{BatchReply, Batches, ReadyBatch, array};
+use super::batch::{BatchReply, Batches, ReadyBatch};
 use super::exchange::Answer;
 use super::retry_after::retry_after;
 use super::{Found, Provider, Ready, Reply};
@@ -360,20 +360,12 @@ impl Provider for Postmark {
 }
 
 impl Batches for Postmark {
-    fn members_max(&self) -> usize {
-        BATCH_MAX as usize
-    }
-
     fn item(
         &self,
         key: &OperationKey,
         message: &FrozenMessage,
     ) -> Result<Option<Vec<u8>>, Failure> {
         body(key, message, &self.message_stream).map(Some)
-    }
-
-    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
-        array(items)
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {

@@ -25,7 +25,7 @@
 
 use super::alias;
 use super::api::{self, Api, ApiSettings, ApiSettingsError, KEY_VARIABLE, read, told};
-use super::batch::{BatchReply, Batches, ReadyBatch, array};
+use super::batch::{BatchReply, Batches, ReadyBatch};
 use super::exchange::Answer;
 use super::retry_after::{rate_reset, retry_after};
 use super::{Provider, Ready, Reply};
@@ -286,20 +286,12 @@ impl Provider for Resend {
 }
 
 impl Batches for Resend {
-    fn members_max(&self) -> usize {
-        BATCH_MAX as usize
-    }
-
     fn item(
         &self,
         key: &OperationKey,
         message: &FrozenMessage,
     ) -> Result<Option<Vec<u8>>, Failure> {
         body(key, message).map(Some)
-    }
-
-    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
-        array(items)
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {

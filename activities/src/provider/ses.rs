@@ -294,10 +294,6 @@ impl Provider for Ses {
 }
 
 impl Batches for Ses {
-    fn members_max(&self) -> usize {
-        bulk::BATCH_MAX as usize
-    }
-
     fn bytes_max(&self) -> usize {
         bulk::BYTES_MAX
     }

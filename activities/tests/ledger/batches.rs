@@ -11,7 +11,7 @@ use digest_activities::ledger::{
     Token,
 };
 use digest_activities::message::{FrozenMessage, Redacted};
-use digest_activities::provider::batch::{Batches, ReadyBatch, array};
+use digest_activities::provider::batch::{Batches, ReadyBatch};
 use digest_tests::proxy::Fault;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
@@ -51,20 +51,12 @@ const NOW: SignedDuration = SignedDuration::ZERO;
 struct Arrays;
 
 impl Batches for Arrays {
-    fn members_max(&self) -> usize {
-        100
-    }
-
     fn item(
         &self,
         key: &OperationKey,
         _message: &FrozenMessage,
     ) -> Result<Option<Vec<u8>>, Failure> {
         Ok(Some(format!("{:?}", key.to_string()).into_bytes()))
-    }
-
-    fn request(&self, items: &[&[u8]]) -> Vec<u8> {
-        array(items)
     }
 
     fn prepare(&self) -> BoxFuture<'_, Result<Box<dyn ReadyBatch>, Failure>> {

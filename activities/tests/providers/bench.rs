@@ -11,6 +11,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Runs each of these tests, which take a dialect, for each adapter, in a module of its name.
+macro_rules! held_to {
+    ($tests:tt; $($adapter:ident: $dialect:expr,)*) => {$(
+        mod $adapter {
+            use std::sync::Arc;
+
+            held_to! { @each $dialect; $tests }
+        }
+    )*};
+    (@each $dialect:expr; [$($test:ident,)*]) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            super::$test(Arc::new($dialect)).await;
+        }
+    )*};
+}
+
 pub(crate) const SECRET: &str = "key_of-this.test-and_very-secret";
 const DEADLINE: Duration = Duration::from_secs(20);
 

@@ -8,41 +8,25 @@ use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 use std::time::Duration;
 
-macro_rules! every_adapter {
-    ($($adapter:ident: $dialect:expr,)*) => {$(
-        mod $adapter {
-            use std::sync::Arc;
-
-            every_adapter! { @tests $dialect;
-                a_message_is_taken_once_with_everything_in_it,
-                the_same_message_gives_the_same_bytes,
-                the_same_key_again_does_what_the_contract_says,
-                every_documented_refusal_has_its_class,
-                only_what_is_documented_is_a_proof,
-                a_wish_to_wait_is_told,
-                a_failure_is_as_ambiguous_as_its_phase,
-                an_answer_that_cannot_be_read_is_no_refusal,
-                a_slow_answer_is_an_answer,
-                a_silent_provider_is_waited_for_and_then_reset,
-                what_is_given_up_before_the_hand_over_was_never_said,
-                no_redirect_is_followed,
-                a_provider_that_is_away_has_taken_nothing,
-                tls_is_verified_before_anything_is_said,
-                a_look_up_finds_our_key_and_no_other,
-                a_check_names_what_is_wrong_with_the_account,
-                nothing_private_is_ever_told,
-            }
-        }
-    )*};
-    (@tests $dialect:expr; $($test:ident,)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $test() {
-            super::$test(Arc::new($dialect)).await;
-        }
-    )*};
-}
-
-every_adapter! {
+held_to! { [
+    a_message_is_taken_once_with_everything_in_it,
+    the_same_message_gives_the_same_bytes,
+    the_same_key_again_does_what_the_contract_says,
+    every_documented_refusal_has_its_class,
+    only_what_is_documented_is_a_proof,
+    a_wish_to_wait_is_told,
+    a_failure_is_as_ambiguous_as_its_phase,
+    an_answer_that_cannot_be_read_is_no_refusal,
+    a_slow_answer_is_an_answer,
+    a_silent_provider_is_waited_for_and_then_reset,
+    what_is_given_up_before_the_hand_over_was_never_said,
+    no_redirect_is_followed,
+    a_provider_that_is_away_has_taken_nothing,
+    tls_is_verified_before_anything_is_said,
+    a_look_up_finds_our_key_and_no_other,
+    a_check_names_what_is_wrong_with_the_account,
+    nothing_private_is_ever_told,
+];
     resend: digest_tests::api_server::Resend,
     postmark: digest_tests::api_server::Postmark,
     sendgrid: digest_tests::api_server::Sendgrid { has_look_up: false },
