@@ -39,8 +39,7 @@ end() {
 }
 start() {
     "$BINARIES/postgres" -D "$directory/data" -p "$PORT" -k "$directory" \
-        -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off \
-        -c synchronous_commit=off -c max_connections=200 -c log_min_messages=fatal \
+        -c listen_addresses=127.0.0.1 -c max_connections=200 -c log_min_messages=fatal $SETTINGS \
         </dev/null >/dev/null 2>&1 &
     server=$!
 }
@@ -50,6 +49,11 @@ while read -r command; do
     [ "$command" = start ] && start
 done
 "#;
+
+/// For tests, whose data is thrown away with the server.
+const FORGETFUL: &str = "-c fsync=off -c full_page_writes=off -c synchronous_commit=off";
+/// For measurements: as it runs in production, and it counts what it is asked.
+const MEASURED: &str = "-c shared_preload_libraries=pg_stat_statements";
 
 /// A running server. Dropped, it is stopped and its data removed.
 pub struct Postgres {
@@ -96,13 +100,27 @@ impl Postgres {
     /// # Errors
     /// When it is there and does not start.
     pub async fn start_own() -> anyhow::Result<Option<Self>> {
-        let Some(binaries) = binaries() else { return Ok(None) };
-        on_a_free_port(async |port| Self::start_on(&binaries, port).await).await.map(Some)
+        Self::start_with(FORGETFUL).await
     }
 
-    async fn start_on(binaries: &Path, port: u16) -> anyhow::Result<Self> {
+    /// Starts a server of its own for measurements, which forces every commit to the disk and has
+    /// the statistics of `pg_stat_statements`; `None` where PostgreSQL is not on the machine.
+    ///
+    /// # Errors
+    /// When it is there and does not start.
+    pub async fn start_measured() -> anyhow::Result<Option<Self>> {
+        Self::start_with(MEASURED).await
+    }
+
+    async fn start_with(settings: &str) -> anyhow::Result<Option<Self>> {
+        let Some(binaries) = binaries() else { return Ok(None) };
+        on_a_free_port(async |port| Self::start_on(&binaries, port, settings).await).await.map(Some)
+    }
+
+    async fn start_on(binaries: &Path, port: u16, settings: &str) -> anyhow::Result<Self> {
         let binaries = binaries.to_str().context("the path to PostgreSQL is not UTF-8")?;
-        let variables = [("BINARIES", binaries), ("PORT", &port.to_string())];
+        let port_text = port.to_string();
+        let variables = [("BINARIES", binaries), ("PORT", &port_text), ("SETTINGS", settings)];
         let server = Scripted::start("PostgreSQL", SCRIPT, &variables, Some(SERVER_USER))?;
         let url = format!("postgres://postgres@127.0.0.1:{port}");
         let mut postgres = Self { url, server: Some(server) };
