@@ -16,7 +16,9 @@ pub use pacer::Pacer;
 
 use crate::crash;
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, Answer, BeginAnswer, Begun, LedgerError, SUPPRESSIONS, Slot, Token};
+use crate::ledger::{
+    Actor, Answer, BeginAnswer, Begun, Content, LedgerError, SUPPRESSIONS, Slot, Token,
+};
 use crate::message::{FrozenMessage, RenderInput, Rendered};
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
@@ -85,11 +87,11 @@ impl Delivery<'_> {
     }
 
     async fn run(&self) -> Result<Progress, Early> {
-        let answer = self.read().await?;
+        let (answer, content) = self.read().await?;
         if let Shares::Only(batch) = answer.operation.shares() {
             return self.repeat(&answer, batch).await;
         }
-        let message = self.message(&answer).await?;
+        let message = self.message(&answer, content).await?;
         self.ask_consent(&answer).await?;
         if let Some(item) = self.item(&answer, &message).await? {
             return self.join(answer, &message, item).await;
@@ -117,11 +119,11 @@ impl Delivery<'_> {
     }
 
     /// Reads the ledger: is this attempt the next one, and may one begin at all?
-    async fn read(&self) -> Result<Answer, Early> {
+    async fn read(&self) -> Result<(Answer, Content), Early> {
         let of = self.of();
         self.parts.must_serve(of.key.campaign())?;
         self.parts.ledger.must_be(&of.ledger)?;
-        let answer = self.parts.ledger.operation(&of.key).await?;
+        let (answer, content) = self.parts.ledger.to_deliver(&of.key).await?;
         let (generation, ordinal) = (self.input.generation, self.input.ordinal);
         if let Some(doubt) = answer.operation.open_attempt(generation, ordinal) {
             // Begun by an execution that is not this one, and nobody answered for it.
@@ -151,20 +153,20 @@ impl Delivery<'_> {
         if answer.moment.now >= answer.moment.useful_until {
             return Err(self.record(&Event::TooLate, "delivery", None).await?);
         }
-        Ok(answer)
+        Ok((answer, content))
     }
 
     /// The frozen message: rendered and stored the first time, read back every time.
-    async fn message(&self, answer: &Answer) -> Result<FrozenMessage, Early> {
+    async fn message(&self, answer: &Answer, mut content: Content) -> Result<FrozenMessage, Early> {
         let key = &self.of().key;
-        if let Some(message) = self.parts.ledger.message(key).await? {
+        if let Some(message) = content.message()? {
             return Ok(message);
         }
         if !answer.operation.doubts.is_empty() {
             // Only the very bytes of the attempt in doubt could be repeated.
             return Err(self.record(&Event::ReplayOver, "delivery", None).await?);
         }
-        let Some(data) = self.parts.ledger.frozen_data(key).await? else {
+        let Some(data) = content.data()? else {
             let failure = Failure::new(FailureClass::Schema, "frozen content is gone");
             return Err(self.close(failure, answer.moment.now).await?);
         };

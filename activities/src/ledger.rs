@@ -29,7 +29,7 @@ mod sweep;
 pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use batches::{BatchAnswer, Claim, Member, Proposal, Repeated, StoredBatch};
-pub use content::FrozenData;
+pub use content::{Content, FrozenData};
 pub use events::{Place, Told, Untold};
 pub use forget::Forgotten;
 pub use operations::{Actor, Answer, Recorded};

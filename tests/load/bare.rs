@@ -88,11 +88,8 @@ impl BareRun {
             let until = all.until.min(cursor + room.clamp(1, 2) * all.page);
             let mut pages = Vec::new();
             while cursor < until {
-                let page = Children {
-                    from: cursor,
-                    until: until.min(cursor + all.page),
-                    ..all.clone()
-                };
+                let page =
+                    Children { from: cursor, until: until.min(cursor + all.page), ..all.clone() };
                 let options = ChildWorkflowOptions::builder()
                     .workflow_id(format!("{}-page:{cursor}", all.name))
                     .parent_close_policy(ParentClosePolicy::Abandon)

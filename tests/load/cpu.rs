@@ -40,7 +40,12 @@ fn below() -> Vec<Stat> {
     let mut known = HashSet::from([std::process::id()]);
     loop {
         let before = known.len();
-        known.extend(all.iter().filter(|one| known.contains(&one.parent)).map(|one| one.id).collect::<Vec<_>>());
+        known.extend(
+            all.iter()
+                .filter(|one| known.contains(&one.parent))
+                .map(|one| one.id)
+                .collect::<Vec<_>>(),
+        );
         if known.len() == before {
             break;
         }
@@ -116,7 +121,8 @@ fn in_threads(process: u32, name: &str) -> u64 {
 /// Resident memory of a process in MB: now, and at its highest.
 pub(crate) fn memory(process: u32) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let fields: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let fields: BTreeMap<&str, &str> =
+        text.lines().filter_map(|line| line.split_once(':')).collect();
     let megabytes = |name: &str| {
         let words = fields.get(name).and_then(|value| value.split_whitespace().next());
         words.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |number| number / 1024.0)

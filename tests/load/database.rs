@@ -89,7 +89,9 @@ impl Database {
             let value = |row: &sqlx::postgres::PgRow, column| {
                 Ok(row.try_get::<Option<f64>, _>(column)?.unwrap_or_default())
             };
-            rows.iter().map(|row| (0..row.len()).map(|column| value(row, column)).collect()).collect()
+            rows.iter()
+                .map(|row| (0..row.len()).map(|column| value(row, column)).collect())
+                .collect()
         } else {
             let sql = AssertSqlSafe(with_doubles(&sql.replace('@', "digestd_")));
             let mut connection = self.sqlite().await?;
@@ -98,7 +100,9 @@ impl Database {
             let value = |row: &sqlx::sqlite::SqliteRow, column| {
                 Ok(row.try_get::<Option<f64>, _>(column)?.unwrap_or_default())
             };
-            rows.iter().map(|row| (0..row.len()).map(|column| value(row, column)).collect()).collect()
+            rows.iter()
+                .map(|row| (0..row.len()).map(|column| value(row, column)).collect())
+                .collect()
         }
     }
 

@@ -55,7 +55,8 @@ impl Deployment {
             let kinds = [FaultKind::Overload, FaultKind::AcceptThenLateAnswer];
             behaviour.faults.shares = kinds.map(|kind| (kind, args.fail / 2.0)).into();
         }
-        let sandbox = Sandbox::start(behaviour, SocketAddr::from(([127, 0, 0, 1], 0)), None).await?;
+        let sandbox =
+            Sandbox::start(behaviour, SocketAddr::from(([127, 0, 0, 1], 0)), None).await?;
         let config = configuration(args, name, engine, &ledger, &shop, &sandbox.url());
         let files = [
             ("digestd.toml", config.as_str()),
@@ -145,7 +146,10 @@ impl Deployment {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_digestd"));
+        let mut command = Command::new(
+            std::env::var("DIGESTD_BIN")
+                .unwrap_or_else(|_| env!("CARGO_BIN_EXE_digestd").to_owned()),
+        );
         command
             .current_dir(self.folder.path())
             .args(arguments)
@@ -220,7 +224,7 @@ unsubscribe_url = "https://shop.example/u/{{{{ unsubscribe_token }}}}"
 [provider]
 kind = "sandbox"
 url = "{provider}"
-rate_per_second = 100000
+rate_per_second = 10000
 timeout = "{timeout}ms"
 lease = "{lease}ms"
 settle = "1s"

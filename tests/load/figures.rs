@@ -79,8 +79,9 @@ impl Place {
         let asked_before = asked(&deployment).await?;
         let before = Cpu::now();
         deployment.digestd(&["run", "--period", PERIOD])?;
-        deployment.until(&format!("select #count(*)# from @operations where at_rest = 0 \
-            or (select count(*) from @operations) < {}", args.customers), |open| open < 1.0).await?;
+        let all = f64::from(args.customers);
+        let at_rest = "select #count(*)# from @operations where at_rest = 1";
+        deployment.until(at_rest, |count| count >= all).await?;
         let spent = Cpu::now().since(before, args.customers);
         let asked = asked(&deployment).await?;
         if args.fail == 0.0 {
@@ -130,26 +131,20 @@ struct Found {
 impl Found {
     async fn read(deployment: &Deployment) -> anyhow::Result<Self> {
         let ask = async |sql: &str| deployment.database.numbers(sql).await;
-        let row = ask(
-            "select #count(*)#, #min(enqueued_at)#, \
+        let row = ask("select #count(*)#, #min(enqueued_at)#, \
              #(select max(at) from @decisions where key is not null)#, \
              #(select count(distinct key) from @decisions where to_state = 'unknown')#, \
-             #(select count(*) from @operations where state = 'unknown')# from @operations",
-        )
+             #(select count(*) from @operations where state = 'unknown')# from @operations")
         .await?
         .remove(0);
-        let [count, begun, ended, unknown, left] = <[f64; 5]>::try_from(row)
-            .map_err(|row| anyhow::anyhow!("{} columns", row.len()))?;
-        let claims = ask(
-            "select #min(a.begun_at) - min(o.enqueued_at)# from @operations o \
-             join @attempts a on a.key = o.key where a.number = 1 group by o.key",
-        )
+        let [count, begun, ended, unknown, left] =
+            <[f64; 5]>::try_from(row).map_err(|row| anyhow::anyhow!("{} columns", row.len()))?;
+        let claims = ask("select #min(a.begun_at) - min(o.enqueued_at)# from @operations o \
+             join @attempts a on a.key = o.key where a.number = 1 group by o.key")
         .await?;
-        let retries = ask(
-            "select #b.begun_at - a.decided_at# from @attempts a \
+        let retries = ask("select #b.begun_at - a.decided_at# from @attempts a \
              join @attempts b on b.key = a.key and b.number = a.number + 1 \
-             where a.outcome = 'not_sent'",
-        )
+             where a.outcome = 'not_sent'")
         .await?;
         Ok(Self {
             rate: count * 1000.0 / (ended - begun).max(1.0),

@@ -55,7 +55,10 @@ async fn main() -> anyhow::Result<()> {
             let all = [What::EmptyChild, What::TwoNoOps, What::Digestd];
             let figures = repeated(&place, &args, &all).await?;
             if args.json {
-                println!("{}", serde_json::to_string_pretty(&all.iter().zip(&figures).collect::<Vec<_>>())?);
+                println!(
+                    "{}",
+                    serde_json::to_string_pretty(&all.iter().zip(&figures).collect::<Vec<_>>())?
+                );
             } else {
                 println!("{}", report::compared(&args, &figures));
             }

@@ -23,17 +23,11 @@ const PANELS: [(&str, &[Line]); 4] = [
     ),
     (
         "from a failed attempt to the next, ms",
-        &[
-            Line("median", "#1f6feb", |at| at.retry[0]),
-            Line("95 %", "#8250df", |at| at.retry[1]),
-        ],
+        &[Line("median", "#1f6feb", |at| at.retry[0]), Line("95 %", "#8250df", |at| at.retry[1])],
     ),
     (
         "from enqueued to begun, ms",
-        &[
-            Line("median", "#1f6feb", |at| at.claim[0]),
-            Line("95 %", "#8250df", |at| at.claim[1]),
-        ],
+        &[Line("median", "#1f6feb", |at| at.claim[0]), Line("95 %", "#8250df", |at| at.claim[1])],
     ),
 ];
 
@@ -63,10 +57,8 @@ pub(crate) fn svg(args: &Args, knob: Knob, points: &[(u32, Figures)]) -> String 
 
 #[expect(clippy::cast_precision_loss, reason = "a handful of points")]
 fn panel(title: &str, lines: &[Line], points: &[(u32, Figures)]) -> String {
-    let top = lines
-        .iter()
-        .flat_map(|line| points.iter().map(|(_, at)| line.2(at)))
-        .fold(0.0, f64::max);
+    let top =
+        lines.iter().flat_map(|line| points.iter().map(|(_, at)| line.2(at))).fold(0.0, f64::max);
     let top = round_up(top);
     let across = |index: usize| {
         let steps = points.len().max(2) - 1;

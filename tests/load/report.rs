@@ -54,7 +54,10 @@ pub(crate) fn compared(args: &Args, figures: &[Figures]) -> String {
             format!("{:.1}", one.postgres),
         ]);
     }
-    let mut text = format!("{}\n\n{rates}\n\nmilliseconds are of processor time, for each operation\n", setting(args));
+    let mut text = format!(
+        "{}\n\n{rates}\n\nmilliseconds are of processor time, for each operation\n",
+        setting(args)
+    );
     if args.ledger == LedgerKind::Postgres {
         text.push_str(&format!(
             "PostgreSQL was asked {:.1} statements for each operation, and forced its log {:.2} times\n",

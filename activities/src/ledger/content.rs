@@ -1,9 +1,9 @@
 //! Frozen data and the frozen message: stored once, dropped when the operation is cleaned.
 
-use super::database::{Tx, values};
+use super::database::{Row, Tx, values};
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
-use digest_workflows::operation::{OperationKey, State};
+use digest_workflows::operation::OperationKey;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -31,11 +31,9 @@ impl Ledger {
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database.
     pub async fn frozen_data(&self, key: &OperationKey) -> Result<Option<FrozenData>, LedgerError> {
-        let mut tx = self.db.begin_reading().await?;
-        let row = tx
-            .row("select data from @digest_rows where key = $1", values![key.to_string()])
-            .await?;
-        row.map(|row| Ok(serde_json::from_str(&row.text(0)?)?)).transpose()
+        let sql = "select data from @digest_rows where key = $1";
+        let rows = self.db.read(sql, values![key.to_string()]).await?;
+        rows.first().map(|row| Ok(serde_json::from_str(&row.text(0)?)?)).transpose()
     }
 
     /// The stored message of `key`.
@@ -43,8 +41,9 @@ impl Ledger {
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database.
     pub async fn message(&self, key: &OperationKey) -> Result<Option<FrozenMessage>, LedgerError> {
-        let mut tx = self.db.begin_reading().await?;
-        message_in(&mut tx, key).await
+        let text = key.to_string();
+        let rows = self.db.read(MESSAGE, values![text.as_str()]).await?;
+        rows.first().map(|row| Stored::read(row, 0)?.join(&text)).transpose()
     }
 
     /// Whether an attempt of another operation than `key` may have handed over a message with this
@@ -89,45 +88,92 @@ impl Ledger {
     ) -> Result<FrozenMessage, LedgerError> {
         let mut tx = self.db.begin().await?;
         let text = key.to_string();
-        let state = tx
-            .locked(
-                "select state from @operations where key = $1",
-                "for update",
-                values![text.as_str()],
+        // Under the lock that it takes, the operation can't settle and have its content dropped.
+        let open = tx
+            .execute(
+                "update @operations set content_hash = coalesce(content_hash, $2) where key = $1 \
+                 and state in ('selected', 'sending', 'retrying', 'unknown')",
+                values![text.as_str(), message.content_hash.as_str()],
             )
-            .await?
-            .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?
-            .text(0)?;
-        let settled = State::from_name(&state).is_none_or(|s| s == State::Sent || s.is_terminal());
-        if settled {
-            return Err(LedgerError::Settled(text));
+            .await?;
+        if open == 0 {
+            let sql = "select 1 from @operations where key = $1";
+            let there = tx.row(sql, values![text.as_str()]).await?.is_some();
+            let is = if there { LedgerError::Settled } else { LedgerError::NoSuchOperation };
+            return Err(is(text));
         }
-        insert_message(&mut tx, &text, message).await?;
-        tx.execute(
-            "update @operations set content_hash = $2 where key = $1 and content_hash is null",
-            values![text.as_str(), message.content_hash.as_str()],
-        )
-        .await?;
-        let stored = message_in(&mut tx, key).await?;
+        let row = match insert_message(&mut tx, &text, message).await? {
+            Some(row) => Some(row),
+            None => tx.row(MESSAGE, values![text.as_str()]).await?,
+        };
         tx.commit().await?;
-        stored.ok_or_else(|| LedgerError::corrupt(format!("no message stored for {key}")))
+        let row =
+            row.ok_or_else(|| LedgerError::corrupt(format!("no message stored for {key}")))?;
+        Stored::read(&row, 0)?.join(&text)
     }
 }
 
-async fn message_in(tx: &mut Tx, key: &OperationKey) -> Result<Option<FrozenMessage>, LedgerError> {
-    let row = tx
-        .row(
-            "select message, mime, content_hash from @messages where key = $1",
-            values![key.to_string()],
-        )
-        .await?;
-    let Some(row) = row else { return Ok(None) };
-    let (mime, hash) = (row.bytes(1)?, row.text(2)?);
-    let message = FrozenMessage::join(serde_json::from_str(&row.text(0)?)?, mime);
-    if !message.is_whole() || message.content_hash != hash {
-        return Err(LedgerError::corrupt(format!("the stored message of {key} has changed")));
+/// A stored message.
+const MESSAGE: &str = "select message, mime, content_hash from @messages where key = $1";
+
+/// The columns of [`Content`], where [`JOINED`] is joined to operations called `o`. The data is not
+/// asked for where a message is stored.
+pub(super) const COLUMNS: &str =
+    "m.message, m.mime, m.content_hash, case when m.key is null then d.data end";
+pub(super) const JOINED: &str =
+    " left join @messages m on m.key = o.key left join @digest_rows d on d.key = o.key";
+
+/// What is frozen of an operation, as it is stored.
+pub struct Content {
+    key: String,
+    message: Option<Stored>,
+    data: Option<String>,
+}
+
+impl Content {
+    pub(super) fn read(key: &str, row: &Row, at: usize) -> Result<Self, LedgerError> {
+        let there = row.maybe_text(at)?.is_some();
+        let message = if there { Some(Stored::read(row, at)?) } else { None };
+        Ok(Self { key: key.to_owned(), message, data: row.maybe_text(at + 3)? })
     }
-    Ok(Some(message))
+
+    /// The message, if one is stored.
+    ///
+    /// # Errors
+    /// [`LedgerError::Corrupt`].
+    pub fn message(&mut self) -> Result<Option<FrozenMessage>, LedgerError> {
+        self.message.take().map(|stored| stored.join(&self.key)).transpose()
+    }
+
+    /// What a message is rendered from, where none is stored; `None` once it is dropped.
+    ///
+    /// # Errors
+    /// [`LedgerError::Corrupt`].
+    pub fn data(&self) -> Result<Option<FrozenData>, LedgerError> {
+        Ok(self.data.as_deref().map(serde_json::from_str).transpose()?)
+    }
+}
+
+/// A message as it is stored.
+struct Stored {
+    head: String,
+    mime: Vec<u8>,
+    hash: String,
+}
+
+impl Stored {
+    fn read(row: &Row, at: usize) -> Result<Self, LedgerError> {
+        Ok(Self { head: row.text(at)?, mime: row.bytes(at + 1)?, hash: row.text(at + 2)? })
+    }
+
+    /// The message of `key`, if it is the one that was stored.
+    fn join(self, key: &str) -> Result<FrozenMessage, LedgerError> {
+        let message = FrozenMessage::join(serde_json::from_str(&self.head)?, self.mime);
+        if !message.is_whole() || message.content_hash != self.hash {
+            return Err(LedgerError::corrupt(format!("the stored message of {key} has changed")));
+        }
+        Ok(message)
+    }
 }
 
 /// Drops the stored bytes, address and rows of `key`; its content hash stays. Returns whether there
@@ -160,18 +206,18 @@ pub(super) async fn replace_content(
     Ok(())
 }
 
+/// Stores `message` where none is stored, and reads it back; `None` where one was.
 async fn insert_message(
     tx: &mut Tx,
     key: &str,
     message: &FrozenMessage,
-) -> Result<(), LedgerError> {
+) -> Result<Option<Row>, LedgerError> {
     let (head, mime) = message.clone().split();
     let hash = message.content_hash.as_str();
-    tx.execute(
+    tx.row(
         "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
-         on conflict (key) do nothing",
+         on conflict (key) do nothing returning message, mime, content_hash",
         values![key, serde_json::to_string(&head)?, mime, hash],
     )
-    .await?;
-    Ok(())
+    .await
 }

@@ -6,20 +6,20 @@
 
 mod file;
 mod insert;
+mod row;
 mod value;
 
+pub(super) use row::Row;
 pub(super) use value::{Value, places, values};
 
 use super::LedgerError;
 use file::LedgerFile;
 use jiff::Timestamp;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{
-    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _, Sqlite,
-    SqliteConnection, SqlitePool, Transaction,
+    AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Sqlite, SqliteConnection,
+    SqlitePool, Transaction,
 };
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,6 +36,27 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 /// SQLite has one writer; readers do not block it in WAL mode.
 const SQLITE_READERS_MAX: u32 = 4;
 
+/// Runs `$body` with `$query` bound to all values, for one database.
+macro_rules! bound {
+    ($db:ty, $sql:expr, $values:expr, $prefix:literal) => {{
+        let sql = $sql.replace('@', $prefix);
+        let mut query = sqlx::query::<$db>(AssertSqlSafe(sql));
+        for value in $values {
+            query = match value.clone() {
+                Value::Int(int) => query.bind(int),
+                Value::Text(text) => query.bind(text),
+                Value::Bytes(bytes) => query.bind(bytes),
+            };
+        }
+        query
+    }};
+}
+
+/// Now, in milliseconds.
+const SQLITE_CLOCK: &str = "cast(unixepoch('subsec') * 1000 as integer)";
+/// The same. Not `now()`, which is the time the transaction began, before it waited for a lock.
+const POSTGRES_CLOCK: &str = "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)";
+
 /// A connected ledger database.
 #[derive(Clone, Debug)]
 pub(super) enum Database {
@@ -49,12 +70,6 @@ pub(super) enum Database {
 pub(super) enum Tx {
     Sqlite(Transaction<'static, Sqlite>),
     Postgres(Transaction<'static, Postgres>),
-}
-
-/// A row of either database, read by position.
-pub(super) enum Row {
-    Sqlite(SqliteRow),
-    Postgres(PgRow),
 }
 
 impl Database {
@@ -187,6 +202,50 @@ impl Database {
         begun.map_err(|source| self.unreachable(source))
     }
 
+    /// The rows of one query: a snapshot by itself, for which no transaction is begun and ended.
+    pub(super) async fn read(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, LedgerError> {
+        self.alone(sql, values, false).await
+    }
+
+    /// Executes one statement that is a transaction by itself; the rows that it returns.
+    pub(super) async fn write(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, LedgerError> {
+        self.alone(sql, values, true).await
+    }
+
+    async fn alone(
+        &self,
+        sql: &str,
+        values: &[Value],
+        writes: bool,
+    ) -> Result<Vec<Row>, LedgerError> {
+        self.must_be_in_place()?;
+        Ok(match self {
+            Self::Sqlite { writer, readers, .. } => {
+                let pool = if writes { writer } else { readers };
+                let acquired = within(pool.acquire()).await;
+                let mut connection = acquired.map_err(|source| self.unreachable(source))?;
+                let query = bound!(Sqlite, sql, values, "digestd_");
+                let rows = within(query.fetch_all(&mut *connection)).await?;
+                rows.into_iter().map(Row::Sqlite).collect()
+            }
+            Self::Postgres { pool, .. } => {
+                let acquired = within(pool.acquire()).await;
+                let mut connection = acquired.map_err(|source| self.unreachable(source))?;
+                let query = bound!(Postgres, sql, values, "");
+                let rows = within(query.fetch_all(&mut *connection)).await?;
+                rows.into_iter().map(Row::Postgres).collect()
+            }
+        })
+    }
+
+    /// The clock as an expression, in milliseconds.
+    pub(super) const fn clock(&self) -> &'static str {
+        match self {
+            Self::Sqlite { .. } => SQLITE_CLOCK,
+            Self::Postgres { .. } => POSTGRES_CLOCK,
+        }
+    }
+
     /// Refuses a file that was moved or replaced: what is written to it would not be found again.
     fn must_be_in_place(&self) -> Result<(), LedgerError> {
         match self {
@@ -222,22 +281,6 @@ impl Database {
             Self::Postgres { pool, .. } => pool.close().await,
         }
     }
-}
-
-/// Runs `$body` with `$query` bound to all values, for one database.
-macro_rules! bound {
-    ($db:ty, $sql:expr, $values:expr, $prefix:literal) => {{
-        let sql = $sql.replace('@', $prefix);
-        let mut query = sqlx::query::<$db>(AssertSqlSafe(sql));
-        for value in $values {
-            query = match value.clone() {
-                Value::Int(int) => query.bind(int),
-                Value::Text(text) => query.bind(text),
-                Value::Bytes(bytes) => query.bind(bytes),
-            };
-        }
-        query
-    }};
 }
 
 impl Tx {
@@ -296,9 +339,8 @@ impl Tx {
     /// The clock as an expression, in milliseconds.
     const fn clock(&self) -> &'static str {
         match self {
-            Self::Sqlite(_) => "cast(unixepoch('subsec') * 1000 as integer)",
-            // Not `now()`, which is the time the transaction began, before it waited for a lock.
-            Self::Postgres(_) => "cast(extract(epoch from clock_timestamp()) * 1000 as bigint)",
+            Self::Sqlite(_) => SQLITE_CLOCK,
+            Self::Postgres(_) => POSTGRES_CLOCK,
         }
     }
 
@@ -353,58 +395,6 @@ impl Tx {
         };
         result.map_err(LedgerError::CommitUnknown)
     }
-}
-
-/// Reads one column of either kind of row.
-macro_rules! column {
-    ($row:expr, $index:expr) => {
-        match $row {
-            Row::Sqlite(row) => row.try_get($index)?,
-            Row::Postgres(row) => row.try_get($index)?,
-        }
-    };
-}
-
-impl Row {
-    pub(super) fn int(&self, index: usize) -> Result<i64, LedgerError> {
-        Ok(column!(self, index))
-    }
-
-    pub(super) fn maybe_int(&self, index: usize) -> Result<Option<i64>, LedgerError> {
-        Ok(column!(self, index))
-    }
-
-    pub(super) fn count(&self, index: usize) -> Result<u64, LedgerError> {
-        u64::try_from(self.int(index)?).map_err(|_| LedgerError::corrupt("a negative count"))
-    }
-
-    pub(super) fn number(&self, index: usize) -> Result<u32, LedgerError> {
-        u32::try_from(self.int(index)?).map_err(|_| LedgerError::corrupt("a number out of range"))
-    }
-
-    pub(super) fn text(&self, index: usize) -> Result<String, LedgerError> {
-        Ok(column!(self, index))
-    }
-
-    pub(super) fn maybe_text(&self, index: usize) -> Result<Option<String>, LedgerError> {
-        Ok(column!(self, index))
-    }
-
-    pub(super) fn bytes(&self, index: usize) -> Result<Vec<u8>, LedgerError> {
-        Ok(column!(self, index))
-    }
-
-    pub(super) fn time(&self, index: usize) -> Result<Timestamp, LedgerError> {
-        from_millis(self.int(index)?)
-    }
-
-    pub(super) fn maybe_time(&self, index: usize) -> Result<Option<Timestamp>, LedgerError> {
-        self.maybe_int(index)?.map(from_millis).transpose()
-    }
-}
-
-fn from_millis(millis: i64) -> Result<Timestamp, LedgerError> {
-    Timestamp::from_millisecond(millis).map_err(|_| LedgerError::corrupt("a time out of range"))
 }
 
 /// The answer, if it comes in time.

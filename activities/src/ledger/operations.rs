@@ -2,8 +2,8 @@
 
 use super::attempts::{close_attempt, mark_overdue};
 use super::batches::drop_what_is_over;
-use super::content::drop_content;
-use super::database::{Tx, values};
+use super::content::{self, Content, drop_content};
+use super::database::{Row, Tx, values};
 use super::restore::insert_unrecorded;
 use super::runs::{self, Run};
 use super::suppressions;
@@ -70,9 +70,32 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::NoSuchOperation`], or any error of an unreachable database.
     pub async fn operation(&self, key: &OperationKey) -> Result<Answer, LedgerError> {
-        let mut tx = self.db.begin_reading().await?;
-        let loaded = load(&mut tx, key, Lock::None).await?;
-        Ok(loaded.into_answer())
+        let text = key.to_string();
+        let sql =
+            format!("select {}, {} {FROM_OPERATION} where o.key = $1", columns(), self.db.clock());
+        let rows = self.db.read(&sql, values![text.as_str()]).await?;
+        let row = rows.first().ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
+        Ok(Loaded::read(text, row)?.into_answer())
+    }
+
+    /// The operation of `key` as it stands, with what an attempt of it needs: what is frozen of it.
+    ///
+    /// # Errors
+    /// As [`operation`](Self::operation).
+    pub async fn to_deliver(&self, key: &OperationKey) -> Result<(Answer, Content), LedgerError> {
+        let text = key.to_string();
+        let sql = format!(
+            "select {}, {}, {} {FROM_OPERATION}{}",
+            columns(),
+            self.db.clock(),
+            content::COLUMNS,
+            content::JOINED
+        );
+        let sql = format!("{sql} where o.key = $1");
+        let rows = self.db.read(&sql, values![text.as_str()]).await?;
+        let row = rows.first().ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
+        let content = Content::read(&text, row, CONTENT_AT)?;
+        Ok((Loaded::read(text, row)?.into_answer(), content))
     }
 
     /// Applies `event` to `key` and records what it changed: state, attempt, dead letter and audit
@@ -102,6 +125,16 @@ impl Ledger {
 }
 
 impl Loaded {
+    fn read(key: String, row: &Row) -> Result<Self, LedgerError> {
+        let run = Run::read(row)?;
+        let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
+        let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
+        let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
+        let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
+        let moment = Moment { suppressed: suppressed.is_some(), ..moment };
+        Ok(Self { key, operation, run, moment, suppressed })
+    }
+
     pub(super) fn into_answer(self) -> Answer {
         Answer {
             operation: self.operation,
@@ -141,28 +174,30 @@ pub(super) async fn load(
     lock: Lock,
 ) -> Result<Loaded, LedgerError> {
     let text = key.to_string();
-    let sql = format!(
-        "select {}, o.machine, (select s.reason from @suppressions s \
-         where s.campaign = o.campaign and s.customer = o.customer) from @operations o \
-         join @runs r on r.campaign = o.campaign and r.period = o.period where o.key = $1",
-        runs::COLUMNS
-            .split(", ")
-            .map(|column| format!("r.{column}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    );
+    let sql = format!("select {} {FROM_OPERATION} where o.key = $1", columns());
     let row = tx
         .locked_then_now(&sql, lock.clause(), values![text.as_str()])
         .await?
         .ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
-    let run = Run::read(&row)?;
-    let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
-    let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
-    let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
-    let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
-    let moment = Moment { suppressed: suppressed.is_some(), ..moment };
-    Ok(Loaded { key: text, operation, run, moment, suppressed })
+    Loaded::read(text, &row)
 }
+
+/// The columns that [`Loaded::read`] reads, but for the clock behind them.
+fn columns() -> String {
+    let of_run: Vec<String> =
+        runs::COLUMNS.split(", ").map(|column| format!("r.{column}")).collect();
+    format!(
+        "{}, o.machine, (select s.reason from @suppressions s \
+         where s.campaign = o.campaign and s.customer = o.customer)",
+        of_run.join(", ")
+    )
+}
+
+/// Where they come from.
+const FROM_OPERATION: &str =
+    "from @operations o join @runs r on r.campaign = o.campaign and r.period = o.period";
+/// What comes behind them and the clock.
+const CONTENT_AT: usize = runs::COLUMN_COUNT + 3;
 
 /// Applies one event inside `tx`.
 pub(super) async fn apply(

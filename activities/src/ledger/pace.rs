@@ -46,22 +46,21 @@ impl Ledger {
             Database::Sqlite { .. } => "max",
             Database::Postgres { .. } => "greatest",
         };
-        let mut tx = self.db.begin().await?;
-        let now = tx.now().await?;
         #[expect(clippy::cast_possible_truncation, reason = "an interval is far below 2^63 µs")]
         let interval = (MICROS / rate).ceil() as i64;
-        let now_micros = now.as_microsecond();
         let length = interval.saturating_mul(i64::from(count.max(1)));
+        let clock = self.db.clock();
+        // One statement: whoever else reserves waits no longer than for its commit.
         let sql = format!(
-            "insert into @pace (name, next_slot) values ($1, $2 + $3) on conflict (name) \
-             do update set next_slot = {greatest}(@pace.next_slot, $2) + $3 returning next_slot"
+            "insert into @pace (name, next_slot) values ($1, {clock} * 1000 + $2) \
+             on conflict (name) do update \
+             set next_slot = {greatest}(@pace.next_slot, {clock} * 1000) + $2 \
+             returning next_slot, {clock}"
         );
-        let row = tx
-            .row(&sql, values![name, now_micros, length])
-            .await?
-            .ok_or_else(|| LedgerError::corrupt("no pace"))?;
-        let first = row.int(0)?.saturating_sub(length);
-        tx.commit().await?;
+        let rows = self.db.write(&sql, values![name, length]).await?;
+        let row = rows.first().ok_or_else(|| LedgerError::corrupt("no pace"))?;
+        let (first, now) = (row.int(0)?.saturating_sub(length), row.time(1)?);
+        let now_micros = now.as_microsecond();
         let slots = (0..i64::from(count.max(1)))
             .map(|n| {
                 let offset = SignedDuration::from_micros(first - now_micros + n * interval);
