@@ -37,15 +37,12 @@ impl Deployment {
         postgres: Option<&Postgres>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (ledger, shop) = match (args.ledger, postgres) {
-            (LedgerKind::Postgres, Some(postgres)) => {
-                let url = postgres.database(&name.replace('-', "_")).await?;
-                (url.clone(), url)
-            }
-            _ => {
-                let url = |name| format!("sqlite://{}", folder.path().join(name).display());
-                (url("ledger.db"), url("shop.db"))
-            }
+        let (ledger, shop) = if let Some(postgres) = postgres {
+            let url = postgres.database(&name.replace('-', "_")).await?;
+            (url.clone(), url)
+        } else {
+            let url = |name| format!("sqlite://{}", folder.path().join(name).display());
+            (url("ledger.db"), url("shop.db"))
         };
         Database::at(&shop).fill(args.customers).await?;
         let mut behaviour = Behaviour::none();
@@ -146,10 +143,7 @@ impl Deployment {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(
-            std::env::var("DIGESTD_BIN")
-                .unwrap_or_else(|_| env!("CARGO_BIN_EXE_digestd").to_owned()),
-        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_digestd"));
         command
             .current_dir(self.folder.path())
             .args(arguments)

@@ -36,33 +36,27 @@ async fn main() -> anyhow::Result<()> {
     if args.scale {
         return scale::measure(&place, &args).await;
     }
-    match args.vary {
-        Some(knob) => {
-            let mut points = Vec::new();
-            for value in knob.values() {
-                let at = args.at(knob, *value);
-                points.push((*value, repeated(&place, &at, &[What::Digestd]).await?.remove(0)));
-            }
-            if args.json {
-                println!("{}", serde_json::to_string_pretty(&points)?);
-            } else {
-                println!("{}", report::varied(&args, knob, &points));
-            }
-            std::fs::write(&args.plot, plot::svg(&args, knob, &points))
-                .with_context(|| format!("cannot write the plot to {}", args.plot.display()))?;
+    if let Some(knob) = args.vary {
+        let mut points = Vec::new();
+        for value in knob.values() {
+            let at = args.at(knob, *value);
+            points.push((*value, repeated(&place, &at, &[What::Digestd]).await?.remove(0)));
         }
-        None => {
-            let all = [What::EmptyChild, What::TwoNoOps, What::Digestd];
-            let figures = repeated(&place, &args, &all).await?;
-            if args.json {
-                println!(
-                    "{}",
-                    serde_json::to_string_pretty(&all.iter().zip(&figures).collect::<Vec<_>>())?
-                );
-            } else {
-                println!("{}", report::compared(&args, &figures));
-            }
+        if args.json {
+            println!("{}", serde_json::to_string_pretty(&points)?);
+        } else {
+            println!("{}", report::varied(&args, knob, &points));
         }
+        return std::fs::write(&args.plot, plot::svg(&args, knob, &points))
+            .with_context(|| format!("cannot write the plot to {}", args.plot.display()));
+    }
+    let all = [What::EmptyChild, What::TwoNoOps, What::Digestd];
+    let figures = repeated(&place, &args, &all).await?;
+    if args.json {
+        let named: Vec<_> = all.iter().zip(&figures).collect();
+        println!("{}", serde_json::to_string_pretty(&named)?);
+    } else {
+        println!("{}", report::compared(&args, &figures));
     }
     Ok(())
 }
