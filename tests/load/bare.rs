@@ -3,7 +3,10 @@
 #![expect(clippy::unused_async, reason = "activities and workflows that do nothing await nothing")]
 
 use crate::args::Args;
+use crate::figures::What;
 use anyhow::{Context as _, anyhow};
+use digest_workflows::attributes;
+use digest_workflows::operation::OperationKey;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +20,9 @@ use temporalio_workflow::{
     ChildWorkflowOptions, LocalActivityOptions, ParentClosePolicy, WorkflowContext, WorkflowResult,
 };
 use tokio::sync::watch;
+
+/// The bytes of the input of one of digestd's, and of each of its answers.
+const DRESS: [usize; 2] = [1_050, 560];
 
 /// Children that are past what they do. The workers live in this process.
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -32,6 +38,17 @@ pub(crate) struct Children {
     in_flight: u64,
     /// Whether each has two local activities.
     active: bool,
+    /// Whether each has the search attributes of digestd's.
+    attributes: bool,
+    /// The bytes of each input, and of each activity's result.
+    bytes: [usize; 2],
+}
+
+/// What a child with activities is started with: as many bytes as digestd's, and as many answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Dress {
+    input: String,
+    result: usize,
 }
 
 /// The activities.
@@ -52,14 +69,14 @@ impl Nothing {
     }
 
     #[activity]
-    async fn first(_ctx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
-        Ok(number)
+    async fn first(_ctx: ActivityContext, input: Dress) -> Result<String, ActivityError> {
+        Ok("r".repeat(input.result))
     }
 
     #[activity]
-    async fn second(_ctx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
+    async fn second(_ctx: ActivityContext, input: Dress) -> Result<String, ActivityError> {
         DONE.fetch_add(1, Ordering::SeqCst);
-        Ok(number)
+        Ok("r".repeat(input.result))
     }
 }
 
@@ -116,14 +133,20 @@ impl BarePage {
     async fn run(ctx: &mut WorkflowContext<Self>, page: Children) -> WorkflowResult<()> {
         ctx.execute_local_activity(Nothing::enqueue, page.until, local()).await?;
         let options = |number: u64| {
+            let id = format!("{}:2024-W10:{number}", page.name);
+            let key = OperationKey::parse(&id).ok().filter(|_| page.attributes);
             ChildWorkflowOptions::builder()
-                .workflow_id(format!("{}:{number}", page.name))
+                .workflow_id(id)
                 .parent_close_policy(ParentClosePolicy::Abandon)
+                .maybe_search_attributes(key.as_ref().map(attributes::of_operation))
                 .build()
         };
+        let dress = Dress { input: "i".repeat(page.bytes[0]), result: page.bytes[1] };
         if page.active {
             let starts: Vec<_> = (page.from..page.until)
-                .map(|number| ctx.start_child_workflow(ActiveChild::run, number, options(number)))
+                .map(|number| {
+                    ctx.start_child_workflow(ActiveChild::run, dress.clone(), options(number))
+                })
                 .collect();
             for start in starts {
                 start.await?;
@@ -148,9 +171,9 @@ struct ActiveChild;
 #[workflow_methods]
 impl ActiveChild {
     #[run(name = "ActiveChild")]
-    async fn run(ctx: &mut WorkflowContext<Self>, number: u64) -> WorkflowResult<()> {
-        ctx.execute_local_activity(Nothing::first, number, local()).await?;
-        ctx.execute_local_activity(Nothing::second, number, local()).await?;
+    async fn run(ctx: &mut WorkflowContext<Self>, input: Dress) -> WorkflowResult<()> {
+        ctx.execute_local_activity(Nothing::first, input.clone(), local()).await?;
+        ctx.execute_local_activity(Nothing::second, input, local()).await?;
         Ok(())
     }
 }
@@ -175,7 +198,7 @@ pub(crate) async fn run(
     client: &Client,
     args: &Args,
     name: &str,
-    active: bool,
+    what: What,
 ) -> anyhow::Result<Duration> {
     let (stop, stopped) = watch::channel(false);
     let mut threads = Vec::new();
@@ -194,12 +217,14 @@ pub(crate) async fn run(
         until: u64::from(args.customers),
         page: u64::from(args.page_size),
         in_flight: u64::from(args.in_flight),
-        active,
+        active: what != What::EmptyChild,
+        attributes: matches!(what, What::Dressed | What::Attributes),
+        bytes: if matches!(what, What::Dressed | What::Bytes) { DRESS } else { [0; 2] },
     };
     let begun = Instant::now();
     let options = WorkflowStartOptions::new(name, format!("{name}-run")).build();
     client.start_workflow(BareRun::run, all, options).await?;
-    let last = format!("{name}:{}", args.customers - 1);
+    let last = format!("{name}:2024-W10:{}", args.customers - 1);
     while DONE.load(Ordering::SeqCst) < u64::from(args.customers) {
         anyhow::ensure!(begun.elapsed() < Duration::from_mins(10), "the children do not end");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -17,6 +17,9 @@ pub(crate) enum What {
     EmptyChild,
     /// A child with two local activities that do nothing.
     TwoNoOps,
+    Attributes,
+    Bytes,
+    Dressed,
     /// digestd.
     Digestd,
 }
@@ -58,10 +61,10 @@ impl Place {
         &self,
         args: &Args,
         name: &str,
-        active: bool,
+        what: What,
     ) -> anyhow::Result<Figures> {
         let before = Cpu::now();
-        let took = bare::run(&self.client, args, name, active).await?;
+        let took = bare::run(&self.client, args, name, what).await?;
         let spent = Cpu::now().since(before, args.customers);
         Ok(Figures {
             rate: f64::from(args.customers) / took.as_secs_f64(),

@@ -50,13 +50,16 @@ async fn main() -> anyhow::Result<()> {
         return std::fs::write(&args.plot, plot::svg(&args, knob, &points))
             .with_context(|| format!("cannot write the plot to {}", args.plot.display()));
     }
-    let all = [What::EmptyChild, What::TwoNoOps, What::Digestd];
+    let all = [What::EmptyChild, What::TwoNoOps, What::Attributes, What::Bytes, What::Dressed];
     let figures = repeated(&place, &args, &all).await?;
     if args.json {
         let named: Vec<_> = all.iter().zip(&figures).collect();
         println!("{}", serde_json::to_string_pretty(&named)?);
     } else {
-        println!("{}", report::compared(&args, &figures));
+        println!("{}", report::compared(&args, &figures[..3]));
+        for f in &figures {
+            println!("{f:?}");
+        }
     }
     Ok(())
 }
@@ -69,9 +72,8 @@ async fn repeated(place: &Place, args: &Args, all: &[What]) -> anyhow::Result<Ve
         for (what, runs) in all.iter().zip(&mut runs) {
             let name = format!("load-{}-{turn}", uuid::Uuid::new_v4().simple());
             runs.push(match what {
-                What::EmptyChild => place.bare(args, &name, false).await?,
-                What::TwoNoOps => place.bare(args, &name, true).await?,
                 What::Digestd => place.digestd(args, &name).await?,
+                bare => place.bare(args, &name, *bare).await?,
             });
         }
     }

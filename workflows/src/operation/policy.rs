@@ -70,7 +70,12 @@ pub struct Breakers {
 
 /// Everything that the machine decides by. It travels in the workflow's input, frozen at the start,
 /// so that an edited configuration never changes the replay of a history.
+///
+/// Every child's history holds them twice, so only what differs from [`Rules::default`] is written.
+/// That default is therefore part of every history, and can't be changed: a new default value belongs
+/// into the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
 pub struct Rules {
     /// The retry policy of each class that is retried.
     pub retry: BTreeMap<FailureClass, RetryPolicy>,
@@ -128,6 +133,50 @@ impl Rules {
     }
 }
 
+/// Rules as they are written; what is absent is the default.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    retry: BTreeMap<FailureClass, RetryPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cleanup: Option<RetryPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unknown: Option<UnknownRules>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeouts: Option<Timeouts>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    breakers: Option<Breakers>,
+}
+
+impl From<Rules> for Written {
+    fn from(rules: Rules) -> Self {
+        let Rules { mut retry, cleanup, unknown, timeouts, breakers } = rules;
+        let usual = Rules::default();
+        retry.retain(|class, policy| usual.retry.get(class) != Some(policy));
+        Self {
+            retry,
+            cleanup: Some(cleanup).filter(|it| *it != usual.cleanup),
+            unknown: Some(unknown).filter(|it| *it != usual.unknown),
+            timeouts: Some(timeouts).filter(|it| *it != usual.timeouts),
+            breakers: Some(breakers).filter(|it| *it != usual.breakers),
+        }
+    }
+}
+
+impl From<Written> for Rules {
+    fn from(written: Written) -> Self {
+        let mut rules = Self::default();
+        rules.retry.extend(written.retry);
+        Self {
+            retry: rules.retry,
+            cleanup: written.cleanup.unwrap_or(rules.cleanup),
+            unknown: written.unknown.unwrap_or(rules.unknown),
+            timeouts: written.timeouts.unwrap_or(rules.timeouts),
+            breakers: written.breakers.unwrap_or(rules.breakers),
+        }
+    }
+}
+
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -152,6 +201,36 @@ impl Default for Rules {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The default as it was when what equals it was first left out. If this fails, histories and
+    /// stored batches would be read otherwise than they were written: put the default back.
+    const DEFAULT: &str = r#"{"retry":{
+        "transport":{"base":"PT30S","cap":"PT30M","multiplier":2.0,"jitter":0.5,"max_attempts":8,"max_age":"PT24H"},
+        "overloaded":{"base":"PT1M","cap":"PT1H","multiplier":2.0,"jitter":0.5,"max_attempts":8,"max_age":"PT24H"},
+        "rate_limited":{"base":"PT10S","cap":"PT15M","multiplier":2.0,"jitter":0.5,"max_attempts":30,"max_age":"PT24H"},
+        "ambiguous":{"base":"PT5S","cap":"PT10M","multiplier":2.0,"jitter":0.5,"max_attempts":8,"max_age":"PT24H"}},
+        "cleanup":{"base":"PT30S","cap":"PT30M","multiplier":2.0,"jitter":0.5,"max_attempts":12,"max_age":"PT24H"},
+        "unknown":{"lookup_every":"PT1M","escalate_after":"PT30M","keep_rows_for":"PT336H"},
+        "timeouts":{"timeout":"PT30S","lease":"PT15M","settle":"PT10M"},
+        "breakers":{"identical_schema_failures":20,"unknowns_in_a_row":20}}"#;
+
+    #[test]
+    fn what_is_as_ever_is_not_written_and_reads_as_it_was() {
+        let rules: Rules = serde_json::from_str(DEFAULT).unwrap();
+        assert_eq!(rules, Rules::default());
+        assert_eq!(serde_json::to_string(&rules).unwrap(), "{}");
+        assert_eq!(serde_json::from_str::<Rules>("{}").unwrap(), rules);
+    }
+
+    #[test]
+    fn what_differs_is_written_and_read_back() {
+        let mut rules = Rules::default();
+        rules.retry.get_mut(&FailureClass::Overloaded).unwrap().max_attempts = 3;
+        rules.timeouts.lease = SignedDuration::from_mins(1);
+        let text = serde_json::to_string(&rules).unwrap();
+        assert!(text.contains("overloaded") && !text.contains("transport"), "{text}");
+        assert_eq!(serde_json::from_str::<Rules>(&text).unwrap(), rules);
+    }
 
     proptest! {
         #[test]

@@ -217,7 +217,15 @@ pub struct Cleanups {
     pub given_up: bool,
 }
 
+/// Whether nothing need be written: what is absent reads as this.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// One customer in one period: the unit of work, of retry and of cleanup.
+///
+/// Every byte of it is paid for several times by the engine, so what is as at the beginning is not
+/// written.
 ///
 /// Changed only by [`Operation::begin`] and [`Operation::apply`], inside one ledger transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -265,29 +273,29 @@ pub struct Operation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Acceptance>,
     /// How far the look-ups have come.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub lookups: Lookups,
     /// Whether an attempt was ever taken for not sent on other evidence than its own answer. What a
     /// provider says of the key alone may then speak of that one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub presumed_not_sent: bool,
     /// Whether replaying is over for good: past `useful_for`, or the provider is gone.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replay_over: bool,
     /// When the ledger was last asked whether a doubt has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at: Option<Timestamp>,
     /// Whether consent was withdrawn: never sent again.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unwanted: bool,
     /// Whether evidence contradicts what was decided.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub contradicted: bool,
     /// Whether the provider gave up delivering what it had accepted.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undelivered: bool,
     /// How far the cleanup has come.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub cleanup: Cleanups,
     /// Whether it shares no request with others any more: a batch with it was refused as a whole.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
