@@ -21,9 +21,6 @@ use temporalio_workflow::{
 };
 use tokio::sync::watch;
 
-/// The bytes of the input of one of digestd's, and of each of its answers.
-const DRESS: [usize; 2] = [1_050, 560];
-
 /// Children that are past what they do. The workers live in this process.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
@@ -40,15 +37,6 @@ pub(crate) struct Children {
     active: bool,
     /// Whether each has the search attributes of digestd's.
     attributes: bool,
-    /// The bytes of each input, and of each activity's result.
-    bytes: [usize; 2],
-}
-
-/// What a child with activities is started with: as many bytes as digestd's, and as many answered.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Dress {
-    input: String,
-    result: usize,
 }
 
 /// The activities.
@@ -69,14 +57,14 @@ impl Nothing {
     }
 
     #[activity]
-    async fn first(_ctx: ActivityContext, input: Dress) -> Result<String, ActivityError> {
-        Ok("r".repeat(input.result))
+    async fn first(_ctx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
+        Ok(number)
     }
 
     #[activity]
-    async fn second(_ctx: ActivityContext, input: Dress) -> Result<String, ActivityError> {
+    async fn second(_ctx: ActivityContext, number: u64) -> Result<u64, ActivityError> {
         DONE.fetch_add(1, Ordering::SeqCst);
-        Ok("r".repeat(input.result))
+        Ok(number)
     }
 }
 
@@ -141,12 +129,9 @@ impl BarePage {
                 .maybe_search_attributes(key.as_ref().map(attributes::of_operation))
                 .build()
         };
-        let dress = Dress { input: "i".repeat(page.bytes[0]), result: page.bytes[1] };
         if page.active {
             let starts: Vec<_> = (page.from..page.until)
-                .map(|number| {
-                    ctx.start_child_workflow(ActiveChild::run, dress.clone(), options(number))
-                })
+                .map(|number| ctx.start_child_workflow(ActiveChild::run, number, options(number)))
                 .collect();
             for start in starts {
                 start.await?;
@@ -171,9 +156,9 @@ struct ActiveChild;
 #[workflow_methods]
 impl ActiveChild {
     #[run(name = "ActiveChild")]
-    async fn run(ctx: &mut WorkflowContext<Self>, input: Dress) -> WorkflowResult<()> {
-        ctx.execute_local_activity(Nothing::first, input.clone(), local()).await?;
-        ctx.execute_local_activity(Nothing::second, input, local()).await?;
+    async fn run(ctx: &mut WorkflowContext<Self>, number: u64) -> WorkflowResult<()> {
+        ctx.execute_local_activity(Nothing::first, number, local()).await?;
+        ctx.execute_local_activity(Nothing::second, number, local()).await?;
         Ok(())
     }
 }
@@ -218,8 +203,7 @@ pub(crate) async fn run(
         page: u64::from(args.page_size),
         in_flight: u64::from(args.in_flight),
         active: what != What::EmptyChild,
-        attributes: matches!(what, What::Dressed | What::Attributes),
-        bytes: if matches!(what, What::Dressed | What::Bytes) { DRESS } else { [0; 2] },
+        attributes: what == What::NoOpsWithAttributes,
     };
     let begun = Instant::now();
     let options = WorkflowStartOptions::new(name, format!("{name}-run")).build();

@@ -108,7 +108,7 @@ impl Deployment {
                 return Ok(());
             }
             ensure!(begun.elapsed() < PATIENCE, "the run does not end: {query} says {found:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
@@ -185,8 +185,17 @@ fn configuration(
     let Args { concurrency, page_size, in_flight, lease, latency, .. } = args;
     // Without planted faults, nothing is to be taken for one.
     let timeout = if args.fail > 0.0 { 1_000 } else { 30_000.max(latency * 2) };
-    let lease = if args.fail > 0.0 { lease * 1_000 } else { timeout * 2 };
-    let escalate = lease * 2;
+    let lease = if args.fail > 0.0 { lease * 1_000 } else { 900_000 };
+    let faults = if args.fail > 0.0 {
+        format!(
+            "[retry.overloaded]\nbase = \"500ms\"\ncap = \"2s\"\n\n\
+             [unknown]\nlookup_every = \"1s\"\nescalate_after = \"{}ms\"\n\n\
+             [hold]\nunknowns_in_a_row = 100000\n",
+            lease * 2
+        )
+    } else {
+        String::new()
+    };
     format!(
         r#"[engine]
 address = "{engine}"
@@ -221,7 +230,7 @@ url = "{provider}"
 rate_per_second = 10000
 timeout = "{timeout}ms"
 lease = "{lease}ms"
-settle = "1s"
+settle = "{settle}ms"
 
 [sandbox]
 contract = "none"
@@ -235,21 +244,12 @@ concurrency = {concurrency}
 shutdown_grace = "{grace}ms"
 listening = 10000
 
-[retry.overloaded]
-base = "500ms"
-cap = "2s"
-
-[unknown]
-lookup_every = "1s"
-escalate_after = "{escalate}ms"
-
-[hold]
-unknowns_in_a_row = 100000
-
+{faults}
 [http]
 listen = "127.0.0.1:0"
 "#,
         grace = timeout + 1_000,
+        settle = if args.fail > 0.0 { 1_000 } else { 600_000 },
     )
 }
 

@@ -17,11 +17,25 @@ pub(crate) enum What {
     EmptyChild,
     /// A child with two local activities that do nothing.
     TwoNoOps,
-    Attributes,
-    Bytes,
-    Dressed,
+    /// The same with the search attributes that digestd's children have.
+    NoOpsWithAttributes,
     /// digestd.
     Digestd,
+}
+
+impl What {
+    /// Everything that is compared.
+    pub(crate) const ALL: [Self; 4] =
+        [Self::EmptyChild, Self::TwoNoOps, Self::NoOpsWithAttributes, Self::Digestd];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::EmptyChild => "empty child",
+            Self::TwoNoOps => "two no-op local activities",
+            Self::NoOpsWithAttributes => "the same with search attributes",
+            Self::Digestd => "digestd",
+        }
+    }
 }
 
 /// The figures of one run; times are processor milliseconds per operation unless named otherwise.
@@ -34,6 +48,8 @@ pub(crate) struct Figures {
     /// Of the worker: the threads of SQLite.
     pub(crate) sqlite: f64,
     pub(crate) postgres: f64,
+    /// What stands for the provider, which is none of digestd's.
+    pub(crate) provider: f64,
     /// Statements that PostgreSQL was asked, of ledger and shop, for each operation.
     pub(crate) statements: f64,
     /// Times that PostgreSQL forced its log to the disk, for each operation.
@@ -100,6 +116,7 @@ impl Place {
             worker: spent.workers,
             sqlite: spent.sqlite,
             postgres: spent.postgres,
+            provider: spent.own,
             statements: each(asked[0], asked_before[0]),
             syncs: each(asked[1], asked_before[1]),
             claim: found.claim,

@@ -50,16 +50,14 @@ async fn main() -> anyhow::Result<()> {
         return std::fs::write(&args.plot, plot::svg(&args, knob, &points))
             .with_context(|| format!("cannot write the plot to {}", args.plot.display()));
     }
-    let all = [What::EmptyChild, What::TwoNoOps, What::Attributes, What::Bytes, What::Dressed];
+    let all = What::ALL;
     let figures = repeated(&place, &args, &all).await?;
     if args.json {
         let named: Vec<_> = all.iter().zip(&figures).collect();
         println!("{}", serde_json::to_string_pretty(&named)?);
     } else {
-        println!("{}", report::compared(&args, &figures[..3]));
-        for f in &figures {
-            println!("{f:?}");
-        }
+        let runs: Vec<_> = all.into_iter().zip(figures).collect();
+        println!("{}", report::compared(&args, &runs));
     }
     Ok(())
 }

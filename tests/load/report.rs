@@ -1,7 +1,7 @@
 //! Tables.
 
-use crate::args::{Args, Knob, LedgerKind};
-use crate::figures::Figures;
+use crate::args::{Args, Knob};
+use crate::figures::{Figures, What};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
@@ -27,41 +27,43 @@ fn setting(args: &Args) -> String {
     )
 }
 
-/// digestd beside the children that do nothing; `figures` in the order empty, no-ops, digestd.
-pub(crate) fn compared(args: &Args, figures: &[Figures]) -> String {
-    let [empty, no_ops, digestd] = figures else { return String::new() };
+/// Everything that was measured in turns, beside each other.
+pub(crate) fn compared(args: &Args, runs: &[(What, Figures)]) -> String {
+    let rate = |what| runs.iter().find(|(of, _)| *of == what).map_or(1.0, |(_, run)| run.rate);
     let mut rates = table(&[
         "",
         "per second",
         "to two no-ops",
+        "with attributes",
         "to an empty child",
         "engine ms",
         "worker ms",
         "of it SQLite ms",
         "PostgreSQL ms",
+        "provider ms",
     ]);
-    for (name, one) in
-        [("empty child", empty), ("two no-op local activities", no_ops), ("digestd", digestd)]
-    {
+    for (what, run) in runs {
         rates.add_row([
-            name.to_owned(),
-            format!("{:.1}", one.rate),
-            format!("{:.2}", one.rate / no_ops.rate),
-            format!("{:.2}", one.rate / empty.rate),
-            format!("{:.1}", one.engine),
-            format!("{:.1}", one.worker),
-            format!("{:.1}", one.sqlite),
-            format!("{:.1}", one.postgres),
+            what.name().to_owned(),
+            format!("{:.1}", run.rate),
+            format!("{:.2}", run.rate / rate(What::TwoNoOps)),
+            format!("{:.2}", run.rate / rate(What::NoOpsWithAttributes)),
+            format!("{:.2}", run.rate / rate(What::EmptyChild)),
+            format!("{:.1}", run.engine),
+            format!("{:.1}", run.worker),
+            format!("{:.1}", run.sqlite),
+            format!("{:.1}", run.postgres),
+            format!("{:.1}", run.provider),
         ]);
     }
     let mut text = format!(
         "{}\n\n{rates}\n\nmilliseconds are of processor time, for each operation\n",
         setting(args)
     );
-    if args.ledger == LedgerKind::Postgres {
+    if let Some((_, run)) = runs.iter().find(|(_, run)| run.statements > 0.0) {
         text.push_str(&format!(
             "PostgreSQL was asked {:.1} statements for each operation, and forced its log {:.2} times\n",
-            digestd.statements, digestd.syncs
+            run.statements, run.syncs
         ));
     }
     text
