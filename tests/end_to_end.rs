@@ -16,6 +16,7 @@ mod end_to_end {
     mod ambiguous;
     mod audit;
     mod batches;
+    mod chaos;
     mod concurrency;
     mod crash_points;
     mod doubt;

@@ -1,10 +1,11 @@
 //! The ledger is away, the worker is told to stop, everything is restarted.
 
 use crate::end_to_end::world::{
-    Database, Plan, Proxy, Worker, World, counts, of_mail, server, until, world,
+    Database, Plan, Worker, World, counts, of_mail, server, until, world,
 };
 use digest_tests::absent::absent;
 use digest_tests::postgres::Postgres;
+use digest_tests::proxy::Proxy;
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Pro
     let url = postgres.database(name).await.unwrap();
     let direct = Url::parse(&url).unwrap();
     let target = format!("{}:{}", direct.host_str().unwrap(), direct.port().unwrap());
-    let proxy = Proxy::start(target).await;
+    let proxy = Proxy::start(target).await.unwrap();
     let mut through = direct;
     through.set_ip_host(proxy.address().ip()).unwrap();
     through.set_port(Some(proxy.address().port())).unwrap();

@@ -1,0 +1,1 @@
+//! One part alone that is away again and again while a run goes on.
