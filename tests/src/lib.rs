@@ -12,6 +12,7 @@ pub mod moto;
 pub mod postgres;
 pub mod proxy;
 mod scripted;
+pub mod small_disk;
 pub mod smtp;
 pub mod sns;
 pub mod svix;

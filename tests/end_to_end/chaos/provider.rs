@@ -112,7 +112,8 @@ impl Provider {
 /// The world's settings for a provider of this kind.
 pub(super) fn settings(kind: Kind, plan: Plan) -> Plan {
     match kind {
-        Kind::Smtp => plan.with("provider.kind", "smtp"),
+        // Its address is set when there is one.
+        Kind::Smtp => plan.smtp(2525),
         Kind::None => plan.with("sandbox.contract", "none"),
         Kind::LookUp => plan.with("sandbox.contract", "lookup"),
         Kind::Replay => plan.with("sandbox.contract", "replay"),

@@ -1,5 +1,6 @@
 //! Everything that a storm is about: servers, connections, workers; and what each blow does to it.
 
+use super::Deployment;
 use super::provider::{Provider, settings};
 use super::tally::Tally;
 use super::weather::{Blow, Event, Part, SUSPENDED_MAX, WORKERS, Wire};
@@ -23,7 +24,8 @@ const RESTARTED_AFTER: Duration = Duration::from_millis(500);
 pub(super) struct Ground {
     pub(super) postgres: Postgres,
     pub(super) engine: DevServer,
-    folder: TempDir,
+    /// Where the engine has its file.
+    _folder: TempDir,
 }
 
 /// One deployment in its storm.
@@ -57,7 +59,7 @@ impl Ground {
         };
         let folder = tempfile::tempdir().unwrap();
         let engine = server(Some(folder.path().join("temporal.db"))).await?;
-        Some(Self { postgres, engine, folder })
+        Some(Self { postgres, engine, _folder: folder })
     }
 }
 
@@ -65,11 +67,11 @@ impl Stage {
     /// A deployment on this ground: three workers on one ledger, each connection through a proxy.
     pub(super) async fn set(
         ground: Ground,
-        name: &str,
-        kind: Kind,
-        seed: u64,
-        (customers, weeks, rate): (usize, u32, f64),
+        deployment: &Deployment,
+        rate: f64,
     ) -> Option<Self> {
+        let Deployment { name, kind, seed, customers, weeks } = deployment;
+        let (kind, seed, customers, weeks) = (*kind, *seed, *customers, *weeks);
         let url = ground.postgres.database(&name.replace('-', "_")).await.unwrap();
         let plan = world(name)
             .postgres_at(url.clone())

@@ -123,7 +123,7 @@ impl Blow {
 
 impl Weather {
     /// Everything at once.
-    pub(super) fn storm(length: Duration, with_clocks: bool) -> Self {
+    pub(super) fn storm(length: Duration) -> Self {
         let mut parts = vec![
             (Part::Database, 7.0..14.0),
             (Part::Engine, 10.0..18.0),
@@ -135,16 +135,9 @@ impl Weather {
         ];
         for worker in 0..WORKERS {
             parts.push((Part::Worker(worker), 3.0..8.0));
-            if with_clocks {
-                parts.push((Part::Clock(worker), 4.0..10.0));
-            }
+            parts.push((Part::Clock(worker), 4.0..10.0));
         }
         Self { length, parts }
-    }
-
-    /// Only this part suffers.
-    pub(super) fn only(part: Part, calm: Range<f64>, length: Duration) -> Self {
-        Self { length, parts: vec![(part, calm)] }
     }
 
     /// Everything that happens, in order.
@@ -253,7 +246,7 @@ pub(super) const POINTS: [&str; 16] = [
 #[test]
 fn a_seed_is_a_storm() {
     let draw = |seed| {
-        let storm = Weather::storm(Duration::from_mins(1), true).draw(seed);
+        let storm = Weather::storm(Duration::from_mins(1)).draw(seed);
         storm.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>()
     };
     assert_eq!(draw(1), draw(1));

@@ -179,6 +179,15 @@ impl Worker {
         assert!(self.has_reached_its_point(), "{}", self.said());
     }
 
+    /// What it holds now: KiB of resident memory, and open files.
+    pub(crate) fn holds(&self) -> (u64, usize) {
+        let folder = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        (resident, std::fs::read_dir(folder.join("fd")).unwrap().count())
+    }
+
     /// Where it answers health checks.
     pub(crate) async fn http(&self) -> String {
         until("the address of the health checks", async || {
