@@ -180,14 +180,14 @@ async fn settled(stage: &mut Stage, operator: &mut Operator<'_>, cleared: Instan
     loop {
         stage.supervise();
         resumed += operator.resume_all().await;
-        let runs = format!("select state, period from @runs where campaign = '{}'", stage.world.campaign);
+        let runs =
+            format!("select state, period from @runs where campaign = '{}'", stage.world.campaign);
         let runs = stage.world.ledger.pairs(&runs).await;
         if !runs.is_empty() && runs.iter().all(|(state, _)| state == "closed") {
             return resumed;
         }
-        if cleared.elapsed() > PATIENCE {
-            panic!("not settled: {runs:?}, {:?}", stage.world.operations().await);
-        }
+        let states = stage.world.operations().await;
+        assert!(cleared.elapsed() < PATIENCE, "not settled: {runs:?}, {states:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

@@ -151,10 +151,8 @@ async fn a_clock_that_jumps_ends_no_lease_and_sends_nothing_again() {
     let said = format!("resolve {key} --delivered --reason seen --yes");
     assert_eq!(world.digestd(&said).await.code, 0);
     world.until_state(&key, "cleaned").await;
-    until("the end of its session", async || {
-        (!server.record().endings.is_empty()).then_some(())
-    })
-    .await;
+    until("the end of its session", async || (!server.record().endings.is_empty()).then_some(()))
+        .await;
     assert_eq!(server.record().ends_of_data, 1);
     world.check().await;
 }

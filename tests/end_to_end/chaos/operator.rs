@@ -41,7 +41,7 @@ impl<'a> Operator<'a> {
 
     /// Works until the storm is over and every run is started; how many runs were held.
     pub(super) async fn work(&mut self, begun: Instant, over: &AtomicBool) -> u32 {
-        let (mut held, mut looked) = (0, Instant::now());
+        let (mut times, mut looked) = (0, Instant::now());
         loop {
             let is_over = over.load(Ordering::SeqCst);
             let due = |at: Duration| is_over || at <= begun.elapsed();
@@ -52,12 +52,12 @@ impl<'a> Operator<'a> {
                     self.starts.remove(next);
                 }
             } else if is_over {
-                return held;
+                return times;
             }
             if let Some(next) = self.holds.iter().position(|(at, _)| due(*at)) {
                 let (_, period) = self.holds.remove(next);
                 let hold = format!("hold --period {period} --reason storm");
-                held += u32::from(self.world.digestd(&hold).await.code == 0);
+                times += u32::from(self.world.digestd(&hold).await.code == 0);
             }
             if looked.elapsed() > LOOKS_EVERY {
                 self.resume_all().await;

@@ -18,8 +18,7 @@ async fn alone(
     events: &[Event],
     part: Part,
 ) -> Option<u32> {
-    let deployment =
-        Deployment { name: name.to_owned(), kind, seed: 7, customers: 100, weeks: 1 };
+    let deployment = Deployment { name: name.to_owned(), kind, seed: 7, customers: 100, weeks: 1 };
     let ground = Ground::prepare().await?;
     let (_, outcome) = weathered(ground, &deployment, length, events).await?;
     let struck = outcome.tally.of(&part);
@@ -36,8 +35,7 @@ async fn alone(
 async fn a_database_that_stops_every_few_seconds_costs_nobody_a_message() {
     let length = Duration::from_secs(40);
     let weather = Weather { length, parts: vec![(Part::Database, 2.0..4.0)] };
-    let stops =
-        alone("stops", Kind::LookUp, length, &weather.draw(7), Part::Database).await;
+    let stops = alone("stops", Kind::LookUp, length, &weather.draw(7), Part::Database).await;
     assert!(stops.is_none_or(|stops| stops >= 5), "{stops:?} stops are none");
 }
 

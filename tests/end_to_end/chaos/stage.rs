@@ -65,11 +65,7 @@ impl Ground {
 
 impl Stage {
     /// A deployment on this ground: three workers on one ledger, each connection through a proxy.
-    pub(super) async fn set(
-        ground: Ground,
-        deployment: &Deployment,
-        rate: f64,
-    ) -> Option<Self> {
+    pub(super) async fn set(ground: Ground, deployment: &Deployment, rate: f64) -> Option<Self> {
         let Deployment { name, kind, seed, customers, weeks } = deployment;
         let (kind, seed, customers, weeks) = (*kind, *seed, *customers, *weeks);
         let url = ground.postgres.database(&name.replace('-', "_")).await.unwrap();
@@ -106,8 +102,7 @@ impl Stage {
         let scheme = if kind == Kind::Smtp { "smtp" } else { "http" };
         world.edit("provider.url", format!("{scheme}://{}", outside.address()));
         world.ledger = Database::Postgres(url);
-        let wires =
-            vec![(Wire::Ledger, ledger), (Wire::Engine, engine), (Wire::Provider, outside)];
+        let wires = vec![(Wire::Ledger, ledger), (Wire::Engine, engine), (Wire::Provider, outside)];
         let mut stage = Self {
             ground,
             world: Arc::new(world),
@@ -121,12 +116,7 @@ impl Stage {
         for number in 0..WORKERS {
             let file = stage.world.folder().join(format!("clock-{number}"));
             let clock = WrongClock::new(file, "storms of wrong clocks");
-            let mut place = Place {
-                worker: None,
-                ended: Instant::now(),
-                suspended: false,
-                clock,
-            };
+            let mut place = Place { worker: None, ended: Instant::now(), suspended: false, clock };
             place.fill(&stage.world, None);
             stage.workers.push(place);
         }
@@ -153,21 +143,20 @@ impl Stage {
                     self.tally.add(&part, &format!("{ahead:#} wrong"));
                 }
             }
-            Part::Database => match blow {
-                Blow::Up => {
+            Part::Database => {
+                if blow == Blow::Up {
                     self.ground.postgres.restart().await.unwrap();
                     self.is_database_up = true;
+                    return;
                 }
-                _ => {
-                    self.is_database_up = false;
-                    if blow == Blow::Down {
-                        self.ground.postgres.kill().await.unwrap();
-                    } else {
-                        self.ground.postgres.stop_immediately().await.unwrap();
-                    }
-                    self.tally.add(&part, blow.name());
+                self.is_database_up = false;
+                if blow == Blow::Down {
+                    self.ground.postgres.kill().await.unwrap();
+                } else {
+                    self.ground.postgres.stop_immediately().await.unwrap();
                 }
-            },
+                self.tally.add(&part, blow.name());
+            }
             Part::Engine => {
                 if blow == Blow::Up {
                     self.ground.engine.restart().await.unwrap();

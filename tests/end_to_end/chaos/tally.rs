@@ -16,7 +16,8 @@ impl Tally {
     /// Counts so many times, which may be none.
     pub(super) fn add_many(&mut self, part: &impl ToString, what: &str, times: u32) {
         if times > 0 {
-            *self.0.entry(part.to_string()).or_default().entry(what.to_owned()).or_default() += times;
+            *self.0.entry(part.to_string()).or_default().entry(what.to_owned()).or_default() +=
+                times;
         }
     }
 
