@@ -28,7 +28,7 @@ use tally::Tally;
 use weather::{Event, Part, Weather, Wire};
 
 /// How long one storm lasts.
-const LENGTH: Duration = Duration::from_secs(30);
+const LENGTH: Duration = Duration::from_secs(40);
 /// How many weeks are sent in it.
 const WEEKS: u32 = 3;
 /// How often the records are compared while it lasts.
@@ -112,7 +112,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn customers() -> usize {
-    variable("DIGESTD_TEST_CUSTOMERS").map_or(60, |count| usize::try_from(count).unwrap())
+    variable("DIGESTD_TEST_CUSTOMERS").map_or(80, |count| usize::try_from(count).unwrap())
 }
 
 fn bound(n: u64) -> f64 {

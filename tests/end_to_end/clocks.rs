@@ -36,7 +36,7 @@ async fn two_weeks(name: &str, plan: Plan, wrong: SignedDuration, beside: bool) 
         .smtp(server.port())
         .with("message.when_empty", "send")
         .with("campaign.late_start", "3000d")
-        .with("campaign.useful_for", "3000d");
+        .with("campaign.useful_for", "3001d");
     let mut world = plan.start().await?;
     let record = Arc::clone(&server);
     world.received_by(move || of_mail(&record.record().stored));

@@ -86,7 +86,7 @@ impl Database {
             return Err(LedgerError::NoFile(place.display().to_string()));
         }
         let unreachable =
-            |source| LedgerError::Unreachable { place: place.display().to_string(), source };
+            |answer| LedgerError::Unreachable { place: place.display().to_string(), answer };
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(unreachable)?;
         let meta = sqlx::query(
             "select name from sqlite_schema where type = 'table' and name = 'digestd_meta'",
@@ -115,7 +115,7 @@ impl Database {
                 .acquire_timeout(PATIENCE)
                 .connect_with(options.clone())
         };
-        let unreachable = |source| LedgerError::Unreachable { place: place.clone(), source };
+        let unreachable = |answer| LedgerError::Unreachable { place: place.clone(), answer };
         let writer = pool(1).await.map_err(unreachable)?;
         let readers = pool(SQLITE_READERS_MAX).await.map_err(unreachable)?;
         let file = LedgerFile::at(options.get_filename());
@@ -144,7 +144,7 @@ impl Database {
             Ok(connection) => connection.close().await,
             Err(error) => Err(error),
         };
-        first.map_err(|source| LedgerError::Unreachable { place: place.clone(), source })?;
+        first.map_err(|answer| LedgerError::Unreachable { place: place.clone(), answer })?;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
@@ -171,7 +171,7 @@ impl Database {
             }
             Self::Postgres { pool, .. } => within(pool.begin()).await.map(Tx::Postgres),
         };
-        begun.map_err(|source| self.unreachable(source))
+        begun.map_err(|answer| self.unreachable(answer))
     }
 
     /// Begins a transaction that only reads, from one snapshot.
@@ -184,7 +184,7 @@ impl Database {
                 within(pool.begin_with(begin)).await.map(Tx::Postgres)
             }
         };
-        begun.map_err(|source| self.unreachable(source))
+        begun.map_err(|answer| self.unreachable(answer))
     }
 
     /// Refuses a file that was moved or replaced: what is written to it would not be found again.
@@ -198,9 +198,9 @@ impl Database {
     }
 
     /// The error of a database that did not even begin a transaction.
-    fn unreachable(&self, source: sqlx::Error) -> LedgerError {
+    fn unreachable(&self, answer: sqlx::Error) -> LedgerError {
         let (Self::Sqlite { place, .. } | Self::Postgres { place, .. }) = self;
-        LedgerError::Unreachable { place: place.clone(), source }
+        LedgerError::Unreachable { place: place.clone(), answer }
     }
 
     /// Brings what was written so far from SQLite's log into its file, and empties the log, so that

@@ -47,6 +47,8 @@ struct Place {
     worker: Option<Worker>,
     ended: Instant,
     suspended: bool,
+    /// The crash point that it is to die at, until it has.
+    armed: Option<String>,
     clock: Option<WrongClock>,
 }
 
@@ -116,8 +118,9 @@ impl Stage {
         for number in 0..WORKERS {
             let file = stage.world.folder().join(format!("clock-{number}"));
             let clock = WrongClock::new(file, "storms of wrong clocks");
-            let mut place = Place { worker: None, ended: Instant::now(), suspended: false, clock };
-            place.fill(&stage.world, None);
+            let mut place =
+                Place { worker: None, ended: Instant::now(), suspended: false, armed: None, clock };
+            place.fill(&stage.world);
             stage.workers.push(place);
         }
         Some(stage)
@@ -207,11 +210,11 @@ impl Stage {
                     worker.kill();
                 }
                 place.suspended = false;
-                let armed = match blow {
+                place.armed = match blow {
                     Blow::DieAt(point, passage) => Some(format!("{point}:{passage}")),
                     _ => None,
                 };
-                place.fill(&self.world, armed.as_deref());
+                place.fill(&self.world);
             }
         }
     }
@@ -242,9 +245,12 @@ impl Stage {
                 }
                 self.tally.account(&mut worker);
                 place.ended = Instant::now();
+                if worker.has_reached_its_point() {
+                    place.armed = None;
+                }
             }
             if place.ended.elapsed() >= RESTARTED_AFTER {
-                place.fill(&self.world, None);
+                place.fill(&self.world);
             }
         }
     }
@@ -272,7 +278,8 @@ impl Stage {
                 self.tally.account(&mut worker);
                 worker.kill();
             }
-            place.fill(&self.world, None);
+            place.armed = None;
+            place.fill(&self.world);
         }
     }
 
@@ -286,12 +293,12 @@ impl Stage {
 }
 
 impl Place {
-    fn fill(&mut self, world: &World, armed: Option<&str>) {
+    fn fill(&mut self, world: &World) {
         let mut variables = Vec::new();
         if let Some(clock) = &self.clock {
             variables.extend(clock.variables());
         }
-        if let Some(point) = armed {
+        if let Some(point) = &self.armed {
             variables.push(("DIGESTD_CRASH_AT", point));
         }
         self.worker = Some(world.spawn_worker(&variables));

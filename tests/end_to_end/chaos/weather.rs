@@ -128,13 +128,13 @@ impl Weather {
             (Part::Database, 7.0..14.0),
             (Part::Engine, 10.0..18.0),
             (Part::Provider, 5.0..10.0),
-            (Part::Wire(Wire::Ledger), 2.0..5.0),
-            (Part::Wire(Wire::Engine), 5.0..9.0),
+            (Part::Wire(Wire::Ledger), 3.0..6.0),
+            (Part::Wire(Wire::Engine), 6.0..10.0),
             (Part::Wire(Wire::Provider), 2.0..4.0),
             (Part::Operator, 8.0..12.0),
         ];
         for worker in 0..WORKERS {
-            parts.push((Part::Worker(worker), 3.0..8.0));
+            parts.push((Part::Worker(worker), 4.0..9.0));
             parts.push((Part::Clock(worker), 4.0..10.0));
         }
         Self { length, parts }
@@ -188,7 +188,7 @@ fn kinds(part: Part, random: &mut StdRng) -> Vec<Kind> {
             let mut points = POINTS.to_vec();
             points.shuffle(random);
             for point in points.into_iter().take(5) {
-                kinds.push(at_once(Blow::DieAt(point, random.random_range(1..=6))));
+                kinds.push(at_once(Blow::DieAt(point, random.random_range(1..=4))));
             }
             kinds
         }
