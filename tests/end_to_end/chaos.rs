@@ -22,6 +22,7 @@ use super::crash_points::Kind;
 use super::world::{PATIENCE, World, until};
 use operator::Operator;
 use stage::{Ground, Stage};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tally::Tally;
@@ -202,19 +203,7 @@ async fn judge(world: &World) -> String {
         .into_iter()
         .filter_map(|(key, state)| (state == "unknown").then_some(key))
         .collect();
-    let inbox = world.inbox();
-    let (taken, lost): (Vec<_>, Vec<_>) = unknown.iter().partition(|key| inbox.contains_key(*key));
-    for (keys, verdict) in [(&taken, "--delivered"), (&lost, "--not-delivered")] {
-        for (number, some) in keys.chunks(100).enumerate() {
-            let file = world.folder().join(format!("verdict{verdict}-{number}"));
-            let lines: Vec<&str> = some.iter().map(|key| key.as_str()).collect();
-            std::fs::write(&file, lines.join("\n")).unwrap();
-            let file = file.to_str().unwrap();
-            let said = ["resolve", "--keys-from", file, verdict, "--reason", "asked", "--yes"];
-            let said = world.digestd_with(&said).await;
-            assert_eq!(said.code, 0, "{said:?}");
-        }
-    }
+    let taken = resolve_truthfully(world, &unknown).await;
     let states = until("the end of every operation", async || {
         let states = world.operations().await;
         let ended = |state: &String| ["cleaned", "dead", "suppressed"].contains(&state.as_str());
@@ -233,8 +222,26 @@ async fn judge(world: &World) -> String {
         of("dead"),
         of("suppressed"),
         unknown.len(),
-        taken.len()
+        taken
     )
+}
+
+/// Says of each whether the provider took it, by the provider's record; how many it did.
+async fn resolve_truthfully(world: &World, unknown: &[String]) -> usize {
+    let sql = "select key, cast(max(number) as text) from @attempts where begun_at is not null \
+               group by key";
+    let newest: BTreeMap<String, String> = world.ledger.pairs(sql).await.into_iter().collect();
+    let (inbox, mut taken) = (world.inbox(), 0);
+    for key in unknown {
+        let was_taken = inbox.contains_key(key);
+        taken += usize::from(was_taken);
+        let verdict = if was_taken { "--delivered" } else { "--not-delivered" };
+        let attempt = &newest[key];
+        let said = format!("resolve {key} {verdict} --attempt {attempt} --reason asked --yes");
+        let said = world.digestd(&said).await;
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+    taken
 }
 
 /// Whoever is not reached was refused by the provider: no outage has cost anybody a message.

@@ -250,3 +250,86 @@ fn is_commit(bytes: &[u8]) -> bool {
 fn is_message(bytes: &[u8]) -> bool {
     bytes.starts_with(b"POST ") || bytes.ends_with(b"\r\n.\r\n")
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may fail by a panic")]
+
+    use super::*;
+
+    /// A server that answers what it gets with the same bytes.
+    async fn echo() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.into_split();
+                    tokio::io::copy(&mut from, &mut to).await.ok();
+                });
+            }
+        });
+        address
+    }
+
+    /// What comes back for `bytes` on a new connection, until it ends or as much came as was said.
+    async fn said(proxy: &Proxy, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
+        let mut back = Vec::new();
+        if stream.write_all(bytes).await.is_ok() {
+            let mut part = [0; 64];
+            while back.len() < bytes.len() {
+                match stream.read(&mut part).await {
+                    Ok(0) | Err(_) => break,
+                    Ok(length) => back.extend_from_slice(&part[..length]),
+                }
+            }
+        }
+        back
+    }
+
+    #[tokio::test]
+    async fn each_fault_loses_what_it_says_and_is_counted() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        assert_eq!(said(&proxy, b"hello").await, b"hello");
+        assert_eq!(proxy.struck(), 0);
+
+        proxy.plant(Fault::CutAfter(3));
+        assert!(said(&proxy, b"hello").await.len() <= 3);
+        assert_eq!(proxy.struck(), 1);
+
+        proxy.plant(Fault::LoseAnswer);
+        assert_eq!(said(&proxy, b"a question").await, b"a question", "it is no message");
+        assert_eq!(said(&proxy, b"POST / HTTP/1.1\r\n\r\n").await, b"");
+        assert!(!proxy.is_planted(), "it happens once");
+        assert_eq!(said(&proxy, b"text\r\n.\r\n").await, b"text\r\n.\r\n");
+        assert_eq!(proxy.struck(), 2);
+
+        proxy.plant(Fault::Delay(Duration::from_millis(1)));
+        assert_eq!(said(&proxy, b"hello").await, b"hello");
+        assert!(proxy.struck() > 2);
+
+        proxy.cut();
+        assert_eq!(said(&proxy, b"hello").await, b"");
+        proxy.heal();
+        assert_eq!(said(&proxy, b"hello").await, b"hello");
+    }
+
+    #[tokio::test]
+    async fn what_is_stalled_or_open_ends_when_everything_is_cut() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        proxy.plant(Fault::Stall);
+        let mut stalled = TcpStream::connect(proxy.address()).await.unwrap();
+        stalled.write_all(b"hello").await.unwrap();
+        while proxy.struck() == 0 {
+            tokio::task::yield_now().await;
+        }
+        proxy.cut();
+        // Healed before anybody has looked: the cut holds all the same.
+        proxy.heal();
+        let mut rest = Vec::new();
+        stalled.read_to_end(&mut rest).await.ok();
+        assert_eq!(rest, b"");
+        assert_eq!(said(&proxy, b"hello").await, b"hello");
+    }
+}

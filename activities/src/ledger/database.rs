@@ -11,12 +11,11 @@ mod value;
 pub(super) use value::{Value, places, values};
 
 use super::LedgerError;
+use crate::sqlite;
 use file::LedgerFile;
 use jiff::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
-};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _, Sqlite,
     SqliteConnection, SqlitePool, Transaction,
@@ -110,7 +109,7 @@ impl Database {
             .pragma("temp_store", "memory");
         let place = options.get_filename().display().to_string();
         let pool = |max| {
-            SqlitePoolOptions::new()
+            sqlite::pool()
                 .max_connections(max)
                 .acquire_timeout(PATIENCE)
                 .connect_with(options.clone())
