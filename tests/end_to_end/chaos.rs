@@ -34,6 +34,8 @@ const LENGTH: Duration = Duration::from_secs(40);
 const WEEKS: u32 = 3;
 /// How often the records are compared while it lasts.
 const CHECKED_EVERY: Duration = Duration::from_secs(7);
+/// In so many storms everything has struck, also what has to meet somebody at the right moment.
+const STORMS_OF_EVERYTHING: u32 = 3;
 /// A history that is longer than this would be a fault, in events and in bytes.
 const HISTORY_MAX: (i64, i64) = (4_096, 5_000_000);
 
@@ -87,8 +89,11 @@ async fn in_any_storm_nobody_gets_two_messages_or_none() {
         bound(operations)
     );
     fired(&tally, &[Part::Worker(0), Part::Database, Part::Engine, Part::Provider]);
-    fired(&tally, &[Wire::Ledger, Wire::Engine, Wire::Provider].map(Part::Wire));
-    fired(&tally, &["worker at a crash point", "provider's own faults"]);
+    fired(&tally, &["provider's own faults"]);
+    if storms >= STORMS_OF_EVERYTHING {
+        fired(&tally, &[Wire::Ledger, Wire::Engine, Wire::Provider].map(Part::Wire));
+        fired(&tally, &["worker at a crash point"]);
+    }
     assert!(!clocks || tally.of(&Part::Clock(0)) > 0, "no clock was wrong");
 }
 

@@ -23,8 +23,8 @@ pub(super) async fn outcome_given_up(worker: &Worker) {
     .await;
 }
 
-/// A world whose ledger is reached through a proxy that can be cut.
-pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
+/// A plan whose ledger is reached through a proxy that can be cut, the proxy, and the ledger's own URL.
+pub(super) async fn ledger_behind_a_proxy(plan: Plan, name: &str) -> Option<(Plan, Proxy, String)> {
     let postgres = Postgres::shared("an outage of the ledger").await.unwrap()?;
     let url = postgres.database(name).await.unwrap();
     let direct = Url::parse(&url).unwrap();
@@ -33,7 +33,13 @@ pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Pro
     let mut through = direct;
     through.set_ip_host(proxy.address().ip()).unwrap();
     through.set_port(Some(proxy.address().port())).unwrap();
-    let mut world = plan.with("ledger.url", through.to_string()).start().await?;
+    Some((plan.with("ledger.url", through.to_string()), proxy, url))
+}
+
+/// A world whose ledger is reached through a proxy that can be cut.
+pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
+    let (plan, proxy, url) = ledger_behind_a_proxy(plan, name).await?;
+    let mut world = plan.start().await?;
     world.ledger = Database::Postgres(url);
     Some((world, proxy))
 }
