@@ -16,6 +16,8 @@ mod content;
 mod crash;
 #[path = "ledger/events.rs"]
 mod events;
+#[path = "ledger/figures.rs"]
+mod figures;
 #[path = "ledger/holds.rs"]
 mod holds;
 #[path = "ledger/model.rs"]
