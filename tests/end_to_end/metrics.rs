@@ -93,7 +93,8 @@ async fn a_ledger_that_does_not_answer_is_told_and_nothing_old_is_shown() {
     let up = "digestd_ledger_up{campaign=\"metrics-down\"} ";
     until("figures", async || {
         let told = scrape(&worker).await;
-        (told.contains(&format!("{up}1")) && told.contains("digestd_unknown_operations")).then_some(())
+        (told.contains(&format!("{up}1")) && told.contains("digestd_unknown_operations"))
+            .then_some(())
     })
     .await;
     let ledger = world.folder().join("digestd.db");
@@ -203,8 +204,11 @@ fn agrees_with_the_documents(families: &BTreeMap<String, (String, BTreeSet<Strin
         labels.insert("campaign".to_owned());
         documented.insert(cells[1].trim_matches('`').to_owned(), (cells[2].to_owned(), labels));
     }
-    let told: BTreeMap<_, _> =
-        families.iter().filter(|(name, _)| ours(name)).map(|(n, f)| (n.clone(), f.clone())).collect();
+    let told: BTreeMap<_, _> = families
+        .iter()
+        .filter(|(name, _)| ours(name))
+        .map(|(n, f)| (n.clone(), f.clone()))
+        .collect();
     assert_eq!(documented, told, "{TABLE} and /metrics differ");
     let mut asked = 0;
     for file in [RULES, DASHBOARD, TESTS] {

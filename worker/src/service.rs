@@ -87,19 +87,19 @@ impl Service {
         if restore::hold_if_gone_back(&self.parts.ledger, &self.client, campaign).await? {
             tracing::error!("{GONE_BACK}; every run is held until then");
         }
-        let engine = EngineMetrics::start()
-            .inspect_err(|error| tracing::warn!(error = format!("{error:#}"), "it is not counted"))
-            .ok();
+        let engine = EngineMetrics::start().inspect_err(|error| {
+            tracing::warn!(error = format!("{error:#}"), "/metrics goes without the SDK's numbers");
+        });
         let options = match &engine {
-            Some(engine) => RuntimeOptions::builder().telemetry_options(engine.telemetry()).build(),
-            None => RuntimeOptions::builder().build(),
+            Ok(engine) => RuntimeOptions::builder().telemetry_options(engine.telemetry()).build(),
+            Err(_) => RuntimeOptions::builder().build(),
         };
         let runtime = Runtime::from_current_tokio(options.map_err(text)?)
             .map_err(|error| anyhow!("the engine's runtime did not start: {error}"))?;
         let grace = Duration::try_from(self.config.worker.shutdown_grace)?;
         let mut worker = self.worker(&runtime, grace)?;
         let shutdown = worker.shutdown_handle();
-        let exposition = Arc::new(self.exposition(engine));
+        let exposition = Arc::new(self.exposition(engine.ok()));
         let http = self.http(&exposition).start(self.config.http.listen).await?;
         let refreshing = tokio::spawn(exposition.refresh(self.drain.subscribe()));
         let sweep = Sweep {
