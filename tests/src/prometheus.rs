@@ -4,6 +4,7 @@ use crate::absent::absent;
 use crate::mail_server::{own_address, tools};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -56,12 +57,12 @@ impl Prometheus {
             .spawn()?;
         let mut prometheus = Self { child, address, folder };
         let give_up = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
+        while !is_ready(address) {
             if let Some(status) = prometheus.child.try_wait()? {
                 let log = prometheus.folder.path().join("log");
                 bail!("prometheus ended with {status}: {}", std::fs::read_to_string(log)?);
             }
-            ensure!(Instant::now() < give_up, "prometheus does not listen on {address}");
+            ensure!(Instant::now() < give_up, "prometheus is not ready on {address}");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(Some(prometheus))
@@ -79,6 +80,19 @@ impl Drop for Prometheus {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Whether it answers queries: it listens before it does.
+fn is_ready(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(b"GET /-/ready HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains(" 200 "))
 }
 
 /// What promtool says to `arguments` in `folder`. `None`, after one line that says what is
