@@ -12,6 +12,8 @@ mod batches;
 mod bench;
 #[path = "ledger/content.rs"]
 mod content;
+#[path = "ledger/counted.rs"]
+mod counted;
 #[path = "ledger/crash.rs"]
 mod crash;
 #[path = "ledger/events.rs"]
