@@ -38,7 +38,7 @@ impl Prometheus {
         };
         let folder = tempfile::tempdir()?;
         let mut config = String::from("global: { scrape_interval: 1s, evaluation_interval: 1s }\n");
-        writeln!(config, "rule_files: [{:?}]", rules.canonicalize()?)?;
+        writeln!(config, "rule_files: [\"{}\"]", rules.canonicalize()?.display())?;
         writeln!(config, "scrape_configs:\n  - job_name: digestd")?;
         writeln!(config, "    static_configs: [{{ targets: [{target:?}] }}]")?;
         let file = folder.path().join("prometheus.yml");

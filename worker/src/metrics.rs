@@ -25,7 +25,7 @@ const SHARE: u32 = 20;
 /// An answer that takes longer is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long an answer is still shown when the next one does not come.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 
 /// What `/metrics` tells.
 pub struct Exposition {

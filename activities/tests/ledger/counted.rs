@@ -25,7 +25,7 @@ fn counted(metrics: &Metrics) -> BTreeMap<String, u64> {
                 .get_label()
                 .iter()
                 .filter(|label| !matches!(label.name(), "campaign" | "provider"))
-                .map(|label| label.value())
+                .map(prometheus::proto::LabelPair::value)
                 .collect();
             let name = family.name().trim_start_matches("digestd_").trim_end_matches("_total");
             let name = format!("{name} {}", labels.join(" ")).trim().to_owned();

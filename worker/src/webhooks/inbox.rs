@@ -53,7 +53,9 @@ impl Inbox {
             for event in &untold {
                 match self.ledger.tell_event(event, &self.rules).await {
                     Ok(Told::Operation { key, ask, changes }) => {
-                        changes.iter().for_each(|change| self.metrics.told(change));
+                        for change in &changes {
+                            self.metrics.told(change);
+                        }
                         if ask {
                             // Only a hint: the workflow asks the ledger in any case.
                             tell::operation(&self.client, &key).await;
