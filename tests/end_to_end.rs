@@ -29,6 +29,7 @@ mod end_to_end {
     mod late;
     mod lost_answers;
     mod measure;
+    mod metrics;
     mod outage;
     mod panics;
     mod payloads;

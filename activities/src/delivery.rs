@@ -18,6 +18,7 @@ use crate::crash;
 use crate::gates::{GateError, Parts};
 use crate::ledger::{Actor, Answer, BeginAnswer, Begun, LedgerError, SUPPRESSIONS, Slot, Token};
 use crate::message::{FrozenMessage, RenderInput, Rendered};
+use crate::metrics::Duplicate;
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
 use digest_workflows::activities::{DeliverInput, OperationInput, Pause, Progress};
@@ -103,6 +104,7 @@ impl Delivery<'_> {
         crash::point("before-intent");
         let lease = Lease::from_now(span(self.of().rules.timeouts.lease));
         let (ready, begun) = self.begin(&answer, &message, &slot, ready).await?;
+        self.parts.metrics.begun(&answer, &begun);
         crash::point("intent-recorded");
         let hand_over = HandOver {
             parts: Arc::clone(self.parts),
@@ -125,11 +127,15 @@ impl Delivery<'_> {
         let (generation, ordinal) = (self.input.generation, self.input.ordinal);
         if let Some(doubt) = answer.operation.open_attempt(generation, ordinal) {
             // Begun by an execution that is not this one, and nobody answered for it.
+            self.parts.metrics.refused(Duplicate::Open);
             let event = Event::Overdue { attempt: doubt.number, random: of.random };
             return Err(self.record(&event, "delivery", None).await?);
         }
         let expected = Step::Deliver { generation, ordinal };
         if answer.operation.next(&of.rules, answer.moment.now) != expected {
+            if (generation, ordinal) <= (answer.operation.generation, answer.operation.ordinal) {
+                self.parts.metrics.refused(Duplicate::Taken);
+            }
             if answer.operation.state == State::Unknown {
                 // A window may have ended meanwhile; the ledger must know what is at rest.
                 return Err(self.record(&Event::TimePassed, "delivery", None).await?);
@@ -303,6 +309,9 @@ impl Delivery<'_> {
 
     /// The answer to an attempt that may not begin.
     async fn cannot(&self, answer: &Answer, cannot: CannotBegin) -> Result<Early, Early> {
+        if let Some(duplicate) = Duplicate::of(cannot) {
+            self.parts.metrics.refused(duplicate);
+        }
         match cannot {
             CannotBegin::Held => Ok(early(answer, Pause::Held)),
             CannotBegin::Cancelled => self.record(&Event::Cancelled, "cancel", None).await,
@@ -334,6 +343,7 @@ impl Delivery<'_> {
             _ => "outcome-recorded",
         });
         if let Some(recorded) = recorded {
+            self.parts.metrics.recorded(&evidence.event, &recorded, false);
             return progress(recorded);
         }
         Progress {
@@ -373,6 +383,7 @@ impl Delivery<'_> {
     ) -> Result<Early, Early> {
         let of = self.of();
         let recorded = self.parts.ledger.record(&of.key, event, &of.rules, actor, as_of).await?;
+        self.parts.metrics.recorded(event, &recorded, false);
         Ok(Early::Answer(Box::new(progress(recorded))))
     }
 }

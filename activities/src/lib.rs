@@ -10,6 +10,7 @@ pub mod eligibility;
 pub mod gates;
 pub mod ledger;
 pub mod message;
+pub mod metrics;
 pub mod provider;
 pub mod reconciliation;
 pub mod redacted;

@@ -10,6 +10,7 @@ pub mod mail_server;
 pub mod mariadb;
 pub mod moto;
 pub mod postgres;
+pub mod prometheus;
 pub mod proxy;
 mod scripted;
 pub mod small_disk;

@@ -44,6 +44,8 @@ pub struct Answer {
     pub run: Run,
     /// Why the customer is not written to any more, if a provider has told so.
     pub suppressed: Option<SuppressionReason>,
+    /// When it was handed to the engine.
+    pub enqueued_at: Option<Timestamp>,
 }
 
 /// What recording an event did.
@@ -62,6 +64,7 @@ pub(super) struct Loaded {
     pub run: Run,
     pub moment: Moment,
     pub suppressed: Option<SuppressionReason>,
+    pub enqueued_at: Option<Timestamp>,
 }
 
 impl Ledger {
@@ -108,6 +111,7 @@ impl Loaded {
             moment: self.moment,
             run: self.run,
             suppressed: self.suppressed,
+            enqueued_at: self.enqueued_at,
         }
     }
 }
@@ -143,7 +147,8 @@ pub(super) async fn load(
     let text = key.to_string();
     let sql = format!(
         "select {}, o.machine, (select s.reason from @suppressions s \
-         where s.campaign = o.campaign and s.customer = o.customer) from @operations o \
+         where s.campaign = o.campaign and s.customer = o.customer), o.enqueued_at \
+         from @operations o \
          join @runs r on r.campaign = o.campaign and r.period = o.period where o.key = $1",
         runs::COLUMNS
             .split(", ")
@@ -159,9 +164,10 @@ pub(super) async fn load(
     let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
     let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
     let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
-    let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
+    let enqueued_at = row.maybe_time(runs::COLUMN_COUNT + 2)?;
+    let moment = run.moment(row.time(runs::COLUMN_COUNT + 3)?);
     let moment = Moment { suppressed: suppressed.is_some(), ..moment };
-    Ok(Loaded { key: text, operation, run, moment, suppressed })
+    Ok(Loaded { key: text, operation, run, moment, suppressed, enqueued_at })
 }
 
 /// Applies one event inside `tx`.
