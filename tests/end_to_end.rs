@@ -16,8 +16,11 @@ mod end_to_end {
     mod ambiguous;
     mod audit;
     mod batches;
+    mod chaos;
+    mod clocks;
     mod concurrency;
     mod crash_points;
+    mod disk;
     mod doubt;
     mod drain;
     mod engine_truth;
@@ -37,6 +40,7 @@ mod end_to_end {
     mod replays;
     mod rerun;
     mod restore;
+    mod rolling;
     mod runs;
     mod same_bytes;
     mod signals;

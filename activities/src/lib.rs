@@ -16,4 +16,5 @@ pub mod reconciliation;
 pub mod redacted;
 pub mod refreeze;
 pub mod source;
+mod sqlite;
 pub mod webhook;

@@ -1,6 +1,7 @@
 //! A provider over HTTP from end to end: answers that are lost, and what its webhooks tell.
 
 mod load;
+mod outage;
 mod ses;
 mod suppression;
 

@@ -4,6 +4,7 @@
 pub mod absent;
 pub mod api_server;
 pub mod authority;
+pub mod faketime;
 pub mod histories;
 pub mod mail_server;
 pub mod mariadb;
@@ -12,6 +13,7 @@ pub mod postgres;
 pub mod prometheus;
 pub mod proxy;
 mod scripted;
+pub mod small_disk;
 pub mod smtp;
 pub mod sns;
 pub mod svix;

@@ -137,6 +137,9 @@ impl Service {
             let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
             shutdown();
         };
+        // Nothing that could still keep it from working is left to do.
+        let queue = &self.config.engine.task_queue;
+        tracing::info!(campaign, queue, "the worker is ready");
         let running = async {
             let run = worker.run();
             tokio::pin!(run);
