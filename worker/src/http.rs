@@ -11,6 +11,7 @@ use digest_activities::ledger::Ledger;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -30,27 +31,32 @@ pub struct Http {
     pub exposition: Arc<Exposition>,
 }
 
+/// Takes `[http] listen`, before anything that is given a port by chance could have it.
+///
+/// # Errors
+/// When the address is taken, or is not one of this machine.
+pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen}; set [http] listen to a free address")
+    })?;
+    tracing::info!(address = %listener.local_addr().unwrap_or(listen), "health checks");
+    Ok(listener)
+}
+
 impl Http {
-    /// Listens on `listen`, in a task of its own.
-    ///
-    /// # Errors
-    /// When the address is taken, or is not one of this machine.
-    pub async fn start(self, listen: SocketAddr) -> anyhow::Result<JoinHandle<()>> {
-        let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| {
-            format!("cannot listen on {listen}; set [http] listen to a free address")
-        })?;
-        let address = listener.local_addr().unwrap_or(listen);
-        tracing::info!(%address, "health checks");
+    /// Answers on `listener`, in a task of its own.
+    #[must_use]
+    pub fn serve(self, listener: TcpListener) -> JoinHandle<()> {
         let app = Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics))
             .with_state(self);
-        Ok(tokio::spawn(async move {
+        tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, app).await {
                 tracing::error!(%error, "health checks ended");
             }
-        }))
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
-use crate::http::Http;
+use crate::http::{self, Http};
 use crate::interruption;
 use crate::metrics::{EngineMetrics, Exposition, Newest};
 use crate::missed::Missed;
@@ -87,6 +87,8 @@ impl Service {
         if restore::hold_if_gone_back(&self.parts.ledger, &self.client, campaign).await? {
             tracing::error!("{GONE_BACK}; every run is held until then");
         }
+        let listener = http::bind(self.config.http.listen).await?;
+        let webhooks = self.webhooks().await?;
         let engine = EngineMetrics::start().inspect_err(|error| {
             tracing::warn!(error = format!("{error:#}"), "/metrics goes without the SDK's numbers");
         });
@@ -100,7 +102,7 @@ impl Service {
         let mut worker = self.worker(&runtime, grace)?;
         let shutdown = worker.shutdown_handle();
         let exposition = Arc::new(self.exposition(engine.ok()));
-        let http = self.http(&exposition).start(self.config.http.listen).await?;
+        let http = self.http(&exposition).serve(listener);
         let refreshing = tokio::spawn(exposition.refresh(self.drain.subscribe()));
         let sweep = Sweep {
             ledger: self.parts.ledger.clone(),
@@ -109,7 +111,6 @@ impl Service {
             task_queue: self.config.engine.task_queue.clone(),
             rules: self.parts.rules.clone(),
         };
-        let webhooks = self.webhooks().await?;
         let metrics = Arc::clone(&self.parts.metrics);
         let sweeping = tokio::spawn(sweep.run(metrics, self.drain.subscribe()));
         let missed = Missed {
