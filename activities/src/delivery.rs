@@ -35,6 +35,9 @@ use tokio::time::Instant;
 
 /// A longer wait for the rate becomes a timer of the workflow.
 const PACE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// So long before its slot an attempt connects: what takes longer for some than for others is done
+/// before the slot, and the messages of several workers keep the distance of their slots.
+const CONNECTING: Duration = Duration::from_millis(200);
 
 /// How far a delivery has come when it ends early.
 enum Early {
@@ -95,11 +98,12 @@ impl Delivery<'_> {
         if let Some(item) = self.item(&answer, &message).await? {
             return self.join(answer, &message, item).await;
         }
-        let slot = self.slot(&answer).await?;
+        let (slot, due) = self.slot(&answer).await?;
         let Ok(place) = self.parts.listening.clone().try_acquire_owned() else {
             return Err(early(&answer, Pause::Listening));
         };
         let ready = self.prepare(&answer, &message).await?;
+        tokio::time::sleep_until(due).await;
         let ready = self.ask_consent_again(&answer, ready).await?;
         crash::point("before-intent");
         let lease = Lease::from_now(span(self.of().rules.timeouts.lease));
@@ -244,15 +248,16 @@ impl Delivery<'_> {
         }
     }
 
-    /// Reserves a place in the rate. A short wait is slept here, a longer one by the workflow.
-    async fn slot(&self, answer: &Answer) -> Result<Slot, Early> {
+    /// Reserves a place in the rate, and says when it may be used. A short wait is slept here, all but
+    /// the time that connecting takes; a longer one by the workflow.
+    async fn slot(&self, answer: &Answer) -> Result<(Slot, Instant), Early> {
         let now = answer.moment.now;
         let (slot, due) = self.parts.pacer.take(&self.parts.ledger, self.input.slot, now).await?;
         if due.saturating_duration_since(Instant::now()) > PACE_WAIT_MAX {
             return Err(early(answer, Pause::Paced(slot.at())));
         }
-        tokio::time::sleep_until(due).await;
-        Ok(slot)
+        tokio::time::sleep_until(due.checked_sub(CONNECTING).unwrap_or(due)).await;
+        Ok((slot, due))
     }
 
     /// Connects, and goes as far as the protocol allows.
