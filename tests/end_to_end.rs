@@ -16,8 +16,11 @@ mod end_to_end {
     mod ambiguous;
     mod audit;
     mod batches;
+    mod chaos;
+    mod clocks;
     mod concurrency;
     mod crash_points;
+    mod disk;
     mod doubt;
     mod drain;
     mod engine_truth;
@@ -26,6 +29,7 @@ mod end_to_end {
     mod late;
     mod lost_answers;
     mod measure;
+    mod metrics;
     mod outage;
     mod panics;
     mod payloads;
@@ -36,6 +40,7 @@ mod end_to_end {
     mod replays;
     mod rerun;
     mod restore;
+    mod rolling;
     mod runs;
     mod same_bytes;
     mod signals;

@@ -169,7 +169,7 @@ fn every_command_in_the_documents_exists() {
     let commands = commands();
     assert!(commands.contains("dead-letters") || commands.contains("status"), "{commands:?}");
     let mut named = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/runbook.md"] {
         for command in commands_in(&read(document)) {
             assert!(commands.contains(&command), "{document} names `digestd {command}`");
             named += 1;
@@ -195,7 +195,16 @@ fn every_file_that_the_architecture_names_exists() {
 #[test]
 fn nothing_names_a_path_of_one_machine() {
     let mut files = vec![".ci/run".to_owned(), "Dockerfile".to_owned()];
-    for folder in [".", "deploy/compose", "workflows", "activities", "worker", "tests"] {
+    for folder in [
+        ".",
+        "deploy/compose",
+        "deploy/prometheus",
+        "docs",
+        "workflows",
+        "activities",
+        "worker",
+        "tests",
+    ] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let extension = path.extension().and_then(|extension| extension.to_str());

@@ -34,5 +34,6 @@ pub async fn clean_up(parts: &Parts, input: &OperationInput) -> Result<Progress,
     let reason = outcome.err().map(|error| error.to_string());
     let actor = Actor { reason: reason.as_deref(), ..actor };
     let recorded = parts.ledger.record(&input.key, &event, &input.rules, actor, None).await?;
+    parts.metrics.recorded(&event, &recorded, false);
     Ok(progress(recorded))
 }

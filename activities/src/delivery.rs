@@ -20,6 +20,7 @@ use crate::ledger::{
     Actor, Answer, BeginAnswer, Begun, Content, LedgerError, SUPPRESSIONS, Slot, Token,
 };
 use crate::message::{FrozenMessage, RenderInput, Rendered};
+use crate::metrics::Duplicate;
 use crate::provider::Ready;
 use crate::reconciliation::{progress, serves_doubts};
 use digest_workflows::activities::{DeliverInput, OperationInput, Pause, Progress};
@@ -36,6 +37,9 @@ use tokio::time::Instant;
 
 /// A longer wait for the rate becomes a timer of the workflow.
 const PACE_WAIT_MAX: Duration = Duration::from_secs(2);
+/// So long before its slot an attempt connects: what takes longer for some than for others is done
+/// before the slot, and the messages of several workers keep the distance of their slots.
+const CONNECTING: Duration = Duration::from_millis(200);
 
 /// How far a delivery has come when it ends early.
 enum Early {
@@ -96,15 +100,17 @@ impl Delivery<'_> {
         if let Some(item) = self.item(&answer, &message).await? {
             return self.join(answer, &message, item).await;
         }
-        let slot = self.slot(&answer).await?;
+        let (slot, due) = self.slot(&answer).await?;
         let Ok(place) = self.parts.listening.clone().try_acquire_owned() else {
             return Err(early(&answer, Pause::Listening));
         };
         let ready = self.prepare(&answer, &message).await?;
+        tokio::time::sleep_until(due).await;
         let ready = self.ask_consent_again(&answer, ready).await?;
         crash::point("before-intent");
         let lease = Lease::from_now(span(self.of().rules.timeouts.lease));
         let (ready, begun) = self.begin(&answer, &message, &slot, ready).await?;
+        self.parts.metrics.begun(&answer, &begun);
         crash::point("intent-recorded");
         let hand_over = HandOver {
             parts: Arc::clone(self.parts),
@@ -127,11 +133,15 @@ impl Delivery<'_> {
         let (generation, ordinal) = (self.input.generation, self.input.ordinal);
         if let Some(doubt) = answer.operation.open_attempt(generation, ordinal) {
             // Begun by an execution that is not this one, and nobody answered for it.
+            self.parts.metrics.refused(Duplicate::Open);
             let event = Event::Overdue { attempt: doubt.number, random: of.random };
             return Err(self.record(&event, "delivery", None).await?);
         }
         let expected = Step::Deliver { generation, ordinal };
         if answer.operation.next(&of.rules, answer.moment.now) != expected {
+            if (generation, ordinal) <= (answer.operation.generation, answer.operation.ordinal) {
+                self.parts.metrics.refused(Duplicate::Taken);
+            }
             if answer.operation.state == State::Unknown {
                 // A window may have ended meanwhile; the ledger must know what is at rest.
                 return Err(self.record(&Event::TimePassed, "delivery", None).await?);
@@ -240,15 +250,16 @@ impl Delivery<'_> {
         }
     }
 
-    /// Reserves a place in the rate. A short wait is slept here, a longer one by the workflow.
-    async fn slot(&self, answer: &Answer) -> Result<Slot, Early> {
+    /// Reserves a place in the rate, and says when it may be used. A short wait is slept here, all but
+    /// the time that connecting takes; a longer one by the workflow.
+    async fn slot(&self, answer: &Answer) -> Result<(Slot, Instant), Early> {
         let now = answer.moment.now;
         let (slot, due) = self.parts.pacer.take(&self.parts.ledger, self.input.slot, now).await?;
         if due.saturating_duration_since(Instant::now()) > PACE_WAIT_MAX {
             return Err(early(answer, Pause::Paced(slot.at())));
         }
-        tokio::time::sleep_until(due).await;
-        Ok(slot)
+        tokio::time::sleep_until(due.checked_sub(CONNECTING).unwrap_or(due)).await;
+        Ok((slot, due))
     }
 
     /// Connects, and goes as far as the protocol allows.
@@ -305,6 +316,9 @@ impl Delivery<'_> {
 
     /// The answer to an attempt that may not begin.
     async fn cannot(&self, answer: &Answer, cannot: CannotBegin) -> Result<Early, Early> {
+        if let Some(duplicate) = Duplicate::of(cannot) {
+            self.parts.metrics.refused(duplicate);
+        }
         match cannot {
             CannotBegin::Held => Ok(early(answer, Pause::Held)),
             CannotBegin::Cancelled => self.record(&Event::Cancelled, "cancel", None).await,
@@ -336,6 +350,7 @@ impl Delivery<'_> {
             _ => "outcome-recorded",
         });
         if let Some(recorded) = recorded {
+            self.parts.metrics.recorded(&evidence.event, &recorded, false);
             return progress(recorded);
         }
         Progress {
@@ -375,6 +390,7 @@ impl Delivery<'_> {
     ) -> Result<Early, Early> {
         let of = self.of();
         let recorded = self.parts.ledger.record(&of.key, event, &of.rules, actor, as_of).await?;
+        self.parts.metrics.recorded(event, &recorded, false);
         Ok(Early::Answer(Box::new(progress(recorded))))
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::crash;
 use crate::gates::{GateError, Parts};
-use crate::ledger::{Actor, FreezePage, FrozenData, NewRun, Run, RunState, Selected};
+use crate::ledger::{
+    Actor, ELIGIBILITY, FreezePage, FrozenData, NewRun, Run, RunState, STARTED_LATE, Selected,
+};
 use crate::message::Redacted;
 use crate::source::{Customer, CustomerId, Data, Fault, FaultReason, Page};
 use digest_workflows::activities::{
@@ -38,8 +40,7 @@ pub async fn open_run(parts: &Parts, start: &RunStart) -> Result<RunPlan, GateEr
     let fresh = run.state == RunState::Freezing && run.freeze_after.is_none();
     let late = start.tick.is_some_and(|tick| now > tick + parts.campaign.late_start);
     if fresh && late && !is_answered(&run, run.selected_at) {
-        let because = "it started later than late_start after its tick";
-        hold_for(parts, start, because).await?;
+        hold_for(parts, start, STARTED_LATE).await?;
     }
     Ok(RunPlan {
         ledger: parts.ledger.identity().clone(),
@@ -158,7 +159,7 @@ fn is_answered(run: &Run, asked: Option<Timestamp>) -> bool {
 }
 
 async fn hold_for(parts: &Parts, start: &RunStart, because: &str) -> Result<(), GateError> {
-    let actor = Actor::part("eligibility");
+    let actor = Actor::part(ELIGIBILITY);
     Ok(parts.ledger.hold_also(&start.campaign, start.period, because, actor).await?)
 }
 

@@ -10,6 +10,7 @@ use crate::calendar::Calendar;
 use crate::delivery::{Gatherer, Pacer};
 use crate::ledger::{Ledger, LedgerError};
 use crate::message::Templates;
+use crate::metrics::Metrics;
 use crate::provider::Provider;
 use crate::source::{Parameters, Source, SourceError};
 use crate::{cleanup, delivery, eligibility, reconciliation};
@@ -54,6 +55,8 @@ pub struct Parts {
     pub gatherer: Option<Gatherer>,
     /// Whether the worker is shutting down: no attempt begins any more.
     pub draining: watch::Receiver<bool>,
+    /// What this worker has done, in numbers.
+    pub metrics: Arc<Metrics>,
 }
 
 /// The settings of a campaign.
@@ -116,15 +119,28 @@ impl GateError {
             Self::Panicked => "Panicked",
         }
     }
+
+    /// What failed, as a metric has it.
+    const fn part(&self) -> &'static str {
+        match self {
+            Self::Ledger(_) | Self::Batch(_) => "ledger",
+            Self::Source(_) => "source",
+            _ => "other",
+        }
+    }
 }
 
 /// The answer for the engine. Every failure carries a type: a bare `?` would lose it. A panic is caught
 /// here, because its message may quote an address or content and would go into the engine.
-async fn answered<T>(gate: impl Future<Output = Result<T, GateError>>) -> Result<T, ActivityError> {
+async fn answered<T>(
+    parts: &Parts,
+    gate: impl Future<Output = Result<T, GateError>>,
+) -> Result<T, ActivityError> {
     // What the gates stand on is databases and sockets, which know what was committed.
     let result = AssertUnwindSafe(gate).catch_unwind().await;
     result.unwrap_or(Err(GateError::Panicked)).map_err(|error| {
         tracing::warn!(error = %error, "an activity gave no answer");
+        parts.metrics.gave_no_answer(error.part());
         let type_name = error.type_name().to_owned();
         ApplicationFailure::builder(error).type_name(type_name).build().into()
     })
@@ -203,7 +219,7 @@ impl Gates {
         ctx: ActivityContext,
         input: DeliverInput,
     ) -> Result<Progress, ActivityError> {
-        answered(delivery::deliver(&self.parts, &ctx.client(), input)).await
+        answered(&self.parts, delivery::deliver(&self.parts, &ctx.client(), input)).await
     }
 
     #[activity(definition = declared::Reconcile)]
@@ -212,7 +228,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::reconcile(&self.parts, &input)).await
+        answered(&self.parts, reconciliation::reconcile(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Record)]
@@ -221,7 +237,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: RecordInput,
     ) -> Result<Progress, ActivityError> {
-        answered(reconciliation::record(&self.parts, &input)).await
+        answered(&self.parts, reconciliation::record(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::CleanUp)]
@@ -230,7 +246,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: OperationInput,
     ) -> Result<Progress, ActivityError> {
-        answered(cleanup::clean_up(&self.parts, &input)).await
+        answered(&self.parts, cleanup::clean_up(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::OpenRun)]
@@ -239,7 +255,7 @@ impl Gates {
         _ctx: ActivityContext,
         start: RunStart,
     ) -> Result<RunPlan, ActivityError> {
-        answered(eligibility::open_run(&self.parts, &start)).await
+        answered(&self.parts, eligibility::open_run(&self.parts, &start)).await
     }
 
     #[activity(definition = declared::Freeze)]
@@ -255,7 +271,7 @@ impl Gates {
             eligibility::question_selection(parts, &input.run).await?;
             eligibility::standing(parts, &input.run).await
         };
-        beating(&ctx, answered(freezing)).await
+        beating(&ctx, answered(parts, freezing)).await
     }
 
     #[activity(definition = declared::Enqueue)]
@@ -264,7 +280,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: EnqueueInput,
     ) -> Result<Enqueued, ActivityError> {
-        answered(eligibility::enqueue(&self.parts, &input)).await
+        answered(&self.parts, eligibility::enqueue(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Watch)]
@@ -273,7 +289,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::watch(&self.parts, &input)).await
+        answered(&self.parts, eligibility::watch(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Hold)]
@@ -282,7 +298,7 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::hold(&self.parts, &input)).await
+        answered(&self.parts, eligibility::hold(&self.parts, &input)).await
     }
 
     #[activity(definition = declared::Resume)]
@@ -291,6 +307,6 @@ impl Gates {
         _ctx: ActivityContext,
         input: WatchInput,
     ) -> Result<Standing, ActivityError> {
-        answered(eligibility::resume(&self.parts, &input)).await
+        answered(&self.parts, eligibility::resume(&self.parts, &input)).await
     }
 }

@@ -12,6 +12,7 @@ mod batches;
 mod content;
 mod database;
 mod events;
+mod figures;
 mod forget;
 mod holds;
 mod operations;
@@ -30,8 +31,10 @@ pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use batches::{BatchAnswer, Claim, Member, Proposal, Repeated, StoredBatch};
 pub use content::{Content, FrozenData};
-pub use events::{Place, Told, Untold};
+pub use events::{Place, Stored, Told, Untold};
+pub use figures::{Figures, HeldRun, Holder, LatestRun};
 pub use forget::Forgotten;
+pub use holds::{ELIGIBILITY, STARTED_LATE};
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
 pub use replay::{NotReplayed, Refrozen, ToReplay};
@@ -45,6 +48,7 @@ pub use selection::{FreezePage, Page, Selected};
 pub use setup::{Setup, ddl, grants};
 pub use suppressions::{SUPPRESSIONS, Suppression, Suppressions};
 
+use crate::source;
 use database::Database;
 pub use digest_workflows::activities::LedgerRef;
 use digest_workflows::operation::CannotBegin;
@@ -67,13 +71,15 @@ pub enum LedgerError {
     Url(String),
     /// The database does not answer, or not in time.
     #[error(
-        "cannot reach the ledger at {place}; check [ledger] url and DIGESTD_LEDGER_URL, and that the database is up"
+        "cannot reach the ledger at {place}: {}; {}",
+        said(answer),
+        cure(answer).unwrap_or("check [ledger] url and DIGESTD_LEDGER_URL, and that the database is up")
     )]
     Unreachable {
         /// Where it was looked for, without user or password.
         place: String,
         /// What came back.
-        source: sqlx::Error,
+        answer: sqlx::Error,
     },
     /// The SQLite file does not exist.
     #[error(
@@ -121,8 +127,12 @@ pub enum LedgerError {
     #[error("the ledger did not confirm a commit; it is read back before anything else happens")]
     CommitUnknown(#[source] sqlx::Error),
     /// A statement failed.
-    #[error("a ledger statement failed; nothing was changed by it")]
-    Statement(#[from] sqlx::Error),
+    #[error(
+        "a ledger statement failed: {}; nothing was changed by it{}",
+        said(.0),
+        cure(.0).map(|cure| format!(", and {cure}")).unwrap_or_default()
+    )]
+    Statement(sqlx::Error),
     /// The ledger contradicts itself.
     #[error("the ledger holds something unexpected: {0}")]
     Corrupt(String),
@@ -142,6 +152,21 @@ pub enum LedgerError {
         /// The period asked for.
         period: String,
     },
+}
+
+/// What came back, in words that repeat no value.
+fn said(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), source::words)
+}
+
+fn cure(error: &sqlx::Error) -> Option<&'static str> {
+    error.as_database_error().and_then(source::cure)
+}
+
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Statement(error)
+    }
 }
 
 impl LedgerError {

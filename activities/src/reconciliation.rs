@@ -54,6 +54,9 @@ pub async fn record(parts: &Parts, input: &RecordInput) -> Result<Progress, Gate
         let evidence = Evidence { event: event.clone(), proof };
         parts.ledger.record_evidence(key, &evidence, rules, actor).await?
     };
+    // What comes by this way and finds the operation unknown has come late.
+    let late = recorded.change.from == State::Unknown;
+    parts.metrics.recorded(event, &recorded, late);
     Ok(progress(recorded))
 }
 
@@ -110,7 +113,9 @@ async fn may_be_anothers(
 
 async fn note(parts: &Parts, input: &OperationInput, event: &Event) -> Result<Recorded, GateError> {
     let actor = Actor::part("reconciliation");
-    Ok(parts.ledger.record(&input.key, event, &input.rules, actor, None).await?)
+    let recorded = parts.ledger.record(&input.key, event, &input.rules, actor, None).await?;
+    parts.metrics.recorded(event, &recorded, false);
+    Ok(recorded)
 }
 
 pub(crate) fn progress(recorded: Recorded) -> Progress {

@@ -32,6 +32,7 @@ mod statement;
 pub use binder::Parameters;
 pub use customer::{Customer, CustomerId, Data, Fault, FaultReason, IdType, Page};
 pub use error::{Query, SourceError};
+pub(crate) use error::{cure, words};
 pub use statement::{Dialect, Parameter, StatementError};
 
 use check::unsuitable;

@@ -140,6 +140,33 @@ pub enum Refused {
     Malformed,
 }
 
+impl Refused {
+    /// The names of all reasons, as a metric has them.
+    pub const NAMES: [&str; 7] = [
+        Self::Unsigned.name(),
+        Self::Forged.name(),
+        Self::Elsewhere.name(),
+        Self::NotOfCertificate.name(),
+        Self::NotNow.name(),
+        Self::Stale.name(),
+        Self::Malformed.name(),
+    ];
+
+    /// The reason as a metric has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unsigned => "unsigned",
+            Self::Forged => "forged",
+            Self::Elsewhere => "elsewhere",
+            Self::NotOfCertificate => "not_of_certificate",
+            Self::NotNow => "not_now",
+            Self::Stale => "stale",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
 /// How one provider tells.
 pub trait Webhook: Send + Sync {
     /// The provider's name, as in `provider.kind` and the path of the webhook.

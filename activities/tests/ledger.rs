@@ -12,10 +12,14 @@ mod batches;
 mod bench;
 #[path = "ledger/content.rs"]
 mod content;
+#[path = "ledger/counted.rs"]
+mod counted;
 #[path = "ledger/crash.rs"]
 mod crash;
 #[path = "ledger/events.rs"]
 mod events;
+#[path = "ledger/figures.rs"]
+mod figures;
 #[path = "ledger/holds.rs"]
 mod holds;
 #[path = "ledger/model.rs"]

@@ -19,7 +19,7 @@ mod run;
 
 use lanes::{chosen, judged};
 use point::{LedgerKind, POINTS};
-use provider::Kind;
+pub(super) use provider::Kind;
 use run::{Run, Suite};
 
 #[test]

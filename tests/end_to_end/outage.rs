@@ -1,10 +1,11 @@
 //! The ledger is away, the worker is told to stop, everything is restarted.
 
 use crate::end_to_end::world::{
-    Database, Plan, Proxy, Worker, World, counts, of_mail, server, until, world,
+    Database, Plan, Worker, World, counts, of_mail, server, until, world,
 };
 use digest_tests::absent::absent;
 use digest_tests::postgres::Postgres;
+use digest_tests::proxy::Proxy;
 use digest_tests::smtp::{Act, At, SmtpServer, Traits};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -22,17 +23,23 @@ pub(super) async fn outcome_given_up(worker: &Worker) {
     .await;
 }
 
-/// A world whose ledger is reached through a proxy that can be cut.
-pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
+/// A plan whose ledger is reached through a proxy that can be cut, the proxy, and the ledger's own URL.
+pub(super) async fn ledger_behind_a_proxy(plan: Plan, name: &str) -> Option<(Plan, Proxy, String)> {
     let postgres = Postgres::shared("an outage of the ledger").await.unwrap()?;
     let url = postgres.database(name).await.unwrap();
     let direct = Url::parse(&url).unwrap();
     let target = format!("{}:{}", direct.host_str().unwrap(), direct.port().unwrap());
-    let proxy = Proxy::start(target).await;
+    let proxy = Proxy::start(target).await.unwrap();
     let mut through = direct;
     through.set_ip_host(proxy.address().ip()).unwrap();
     through.set_port(Some(proxy.address().port())).unwrap();
-    let mut world = plan.with("ledger.url", through.to_string()).start().await?;
+    Some((plan.with("ledger.url", through.to_string()), proxy, url))
+}
+
+/// A world whose ledger is reached through a proxy that can be cut.
+pub(super) async fn behind_a_proxy(plan: Plan, name: &str) -> Option<(World, Proxy)> {
+    let (plan, proxy, url) = ledger_behind_a_proxy(plan, name).await?;
+    let mut world = plan.start().await?;
     world.ledger = Database::Postgres(url);
     Some((world, proxy))
 }

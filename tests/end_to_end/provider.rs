@@ -22,8 +22,9 @@ fn busiest(world: &World, seconds: i64) -> usize {
     (0..times.len()).map(within).max().unwrap_or(0)
 }
 
-/// A provider that refuses a large share of the requests, and repeats what it took.
-async fn refusals(name: &str, customers: usize) {
+/// A provider that refuses a large share of the requests, and repeats what it took; so many workers
+/// share its rate.
+async fn refusals(name: &str, customers: usize, workers: usize) {
     let share = |kind: &str, share: f64| (kind.to_owned(), toml::Value::from(share));
     let shares: toml::Table = [
         share("rate_limit", 0.2),
@@ -42,8 +43,12 @@ async fn refusals(name: &str, customers: usize) {
         .with("sandbox.retry_after", "2s")
         .with("retry.overloaded.max_attempts", 8)
         .with("provider.rate_per_second", f64::from(u32::try_from(RATE).unwrap()));
-    let Some(world) = plan.start().await else { return };
-    let _worker = world.worker().await;
+    let Some(mut world) = plan.start().await else { return };
+    let _sandbox = world.sandbox_outside().await;
+    let mut running = Vec::new();
+    for _ in 0..workers {
+        running.push(world.worker().await);
+    }
     world.start_run().await;
     let n = u64::try_from(customers).unwrap();
     let status = world.closed().await;
@@ -67,8 +72,8 @@ async fn refusals(name: &str, customers: usize) {
     assert!(waits > 0, "no request was throttled");
     let busiest_second = busiest(&world, 1);
     println!(
-        "n = {} requests of {customers} customers: {waits} waits as asked for, at most \
-         {busiest_second} in any second at a rate of {RATE}",
+        "n = {} requests of {customers} customers by {workers} workers: {waits} waits as asked for, \
+         at most {busiest_second} in any second at a rate of {RATE}",
         world.requests().len()
     );
     // A machine that stalls for a moment sends what was due in it at once, and no more than that.
@@ -79,13 +84,13 @@ async fn refusals(name: &str, customers: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_waited_out_as_asked_within_the_rate() {
-    refusals("refusals", 30).await;
+    refusals("refusals", 30, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of the proof: tests/prove"]
-async fn many_refusals_are_waited_out_as_asked_within_the_rate() {
-    refusals("refusals-400", 400).await;
+async fn three_workers_wait_out_many_refusals_as_asked_within_their_one_rate() {
+    refusals("refusals-400", 400, 3).await;
 }
 
 /// Every answer of a provider that promises nothing, with what becomes of the operation.

@@ -1,6 +1,7 @@
 //! A provider over HTTP from end to end: answers that are lost, and what its webhooks tell.
 
 mod load;
+mod outage;
 mod ses;
 mod suppression;
 
@@ -10,8 +11,8 @@ use digest_tests::{free_port, svix};
 use jiff::Timestamp;
 use reqwest::StatusCode;
 
-const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const SECRETS: [(&str, &str); 2] = [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
+pub(crate) const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) const SECRETS: [(&str, &str); 2] = [API_KEY, ("DIGESTD_WEBHOOK_SECRET", WEBHOOK_SECRET)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_is_replayed_under_the_same_key_and_nobody_gets_two() {
@@ -130,7 +131,7 @@ async fn an_event_that_can_be_told_to_nobody_stops_no_other() {
 }
 
 /// What Resend tells of a message that it took.
-fn event(name: &str, taken: &digest_tests::api_server::Taken, bounce: &str) -> String {
+pub(crate) fn event(name: &str, taken: &digest_tests::api_server::Taken, bounce: &str) -> String {
     let body = serde_json::from_slice::<serde_json::Value>(&taken.request.body).unwrap();
     let tag = body["tags"][0]["value"].as_str().unwrap();
     let id = &taken.id;
@@ -143,7 +144,13 @@ async fn post(url: &str, secret: &str, at: Timestamp, body: &str) -> StatusCode 
     post_as("event-1", url, secret, at, body).await
 }
 
-async fn post_as(id: &str, url: &str, secret: &str, at: Timestamp, body: &str) -> StatusCode {
+pub(crate) async fn post_as(
+    id: &str,
+    url: &str,
+    secret: &str,
+    at: Timestamp,
+    body: &str,
+) -> StatusCode {
     let client = reqwest::Client::new();
     let mut request = client.post(url).body(body.to_owned());
     let signed = svix::sign(secret, id, at.as_second(), body.as_bytes()).unwrap();

@@ -10,7 +10,6 @@ mod inbox;
 mod invariants;
 mod plan;
 mod process;
-mod proxy;
 mod shop;
 mod within;
 
@@ -20,7 +19,6 @@ pub(crate) use engine::{Cost, cost, exactly, failed_tasks, payload};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
 pub(crate) use plan::{Customer, Plan, text_number, world};
 pub(crate) use process::Worker;
-pub(crate) use proxy::Proxy;
 pub(crate) use within::Bench;
 
 use digest_activities::message::Redacted;
@@ -86,6 +84,7 @@ pub(crate) struct World {
     pub(crate) shop: Database,
     pub(crate) ledger: Database,
     customers: Vec<Customer>,
+    weeks: Vec<shop::Week>,
     variables: Vec<(&'static str, &'static str)>,
     taken: Option<Box<dyn Fn() -> Vec<Taken> + Send + Sync>>,
     workers: std::sync::atomic::AtomicU32,
@@ -119,6 +118,11 @@ impl World {
     /// What the provider took is read by `read`, not from the sandbox's log.
     pub(crate) fn received_by(&mut self, read: impl Fn() -> Vec<Taken> + Send + Sync + 'static) {
         self.taken = Some(Box::new(read));
+    }
+
+    /// The periods in which there is something to send.
+    pub(crate) fn periods(&self) -> Vec<Period> {
+        self.weeks.iter().map(|week| week.period).collect()
     }
 
     /// The key of a customer in [`PERIOD`].
@@ -207,6 +211,12 @@ impl World {
 
     fn log(&self) -> PathBuf {
         self.folder.path().join("sandbox.log")
+    }
+
+    /// `digestd audit` of this period, which must find nothing.
+    pub(crate) async fn audit_of(&self, period: Period) {
+        let said = self.digestd(&format!("audit --period {period} --json")).await;
+        assert_eq!(said.code, 0, "{said:?}");
     }
 
     /// `digestd audit` of [`PERIOD`], which must find nothing.

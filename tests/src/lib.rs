@@ -4,13 +4,16 @@
 pub mod absent;
 pub mod api_server;
 pub mod authority;
+pub mod faketime;
 pub mod histories;
 pub mod mail_server;
 pub mod mariadb;
 pub mod moto;
 pub mod postgres;
+pub mod prometheus;
 pub mod proxy;
 mod scripted;
+pub mod small_disk;
 pub mod smtp;
 pub mod sns;
 pub mod svix;

@@ -218,7 +218,7 @@ fn sink_command() -> Option<Command> {
 }
 
 /// Where tools for tests are kept: `tools` in the target folder.
-fn tools() -> PathBuf {
+pub(crate) fn tools() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"), PathBuf::from);
     target.join("tools")

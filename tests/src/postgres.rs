@@ -18,7 +18,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STARTS_MAX: u32 = 5;
 
 /// A line `kill` ends all its processes by SIGKILL, its own children before they could tell anybody; a
-/// line `start` starts it again on the same files.
+/// line `immediate` ends it as `pg_ctl -m immediate` does; a line `start` starts it again on the same
+/// files.
 const SCRIPT: &str = r#"
 set -u
 directory=$(mktemp -d) || exit 1
@@ -45,7 +46,12 @@ start() {
 }
 start
 while read -r command; do
-    end
+    if [ "$command" = immediate ]; then
+        kill -QUIT "$server" 2>/dev/null
+        wait "$server" 2>/dev/null
+    else
+        end
+    fi
     [ "$command" = start ] && start
 done
 "#;
@@ -149,17 +155,32 @@ impl Postgres {
     /// When the server is not ours, or goes on.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         self.tell("kill")?;
+        self.is_gone().await
+    }
+
+    /// Stops a server of its own as `pg_ctl -m immediate` does, without a checkpoint, and waits until
+    /// nobody answers.
+    ///
+    /// # Errors
+    /// When the server is not ours, or goes on.
+    pub async fn stop_immediately(&mut self) -> anyhow::Result<()> {
+        self.tell("immediate")?;
+        self.is_gone().await
+    }
+
+    async fn is_gone(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         while PgConnection::connect(&self.database_url("postgres")).await.is_ok() {
             if Instant::now() > deadline {
-                bail!("the PostgreSQL server goes on after SIGKILL");
+                bail!("the PostgreSQL server goes on after it was ended");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
 
-    /// Starts it again after [`kill`](Self::kill), on the same files; it recovers by its log.
+    /// Starts it again after [`kill`](Self::kill) or
+    /// [`stop_immediately`](Self::stop_immediately), on the same files; it recovers by its log.
     ///
     /// # Errors
     /// When the server is not ours, or does not answer again.

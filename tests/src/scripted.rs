@@ -1,6 +1,7 @@
 //! A server that a shell script prepares, runs and removes.
 
 use anyhow::{Context, bail};
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
@@ -87,7 +88,14 @@ pub(crate) async fn on_a_free_port<T>(
 /// # Errors
 /// Where no port can be had.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    loop {
+        // Below those that the kernel gives to whoever asks for none, which is soon somebody else.
+        let random = RandomState::new().build_hasher().finish() % 20_000;
+        let port = 12_000 + u16::try_from(random)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
 }
 
 /// The number a command prints.

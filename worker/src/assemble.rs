@@ -7,6 +7,7 @@ use digest_activities::delivery::{Gatherer, Pacer};
 use digest_activities::gates::{Campaign, Parts};
 use digest_activities::ledger::Ledger;
 use digest_activities::message::{self, MessageSettings, Templates};
+use digest_activities::metrics::Metrics;
 use digest_activities::provider::Provider;
 use digest_activities::provider::api::ApiSettings;
 use digest_activities::provider::batch::Batches;
@@ -320,6 +321,8 @@ pub async fn parts(
         let counted = provider.batches().is_some_and(Batches::counts_messages);
         Gatherer::new(if counted { within(most, rate) } else { most } as usize)
     });
+    let metrics = Metrics::new(&config.campaign.name, &account.kind)
+        .context("the metrics cannot be counted, which is a defect of digestd")?;
     Ok(Parts {
         ledger: ledger(config, secrets).await?,
         source: source(config, secrets)?,
@@ -341,6 +344,7 @@ pub async fn parts(
         listening: Arc::new(Semaphore::new(listening)),
         gatherer,
         draining,
+        metrics: Arc::new(metrics),
     })
 }
 

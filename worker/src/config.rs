@@ -62,7 +62,7 @@ pub struct Config {
     pub replay: Replay,
     /// What is kept, and for how long.
     pub retention: Retention,
-    /// The health checks.
+    /// Health checks and metrics.
     pub http: Http,
     /// Where providers may tell what became of messages.
     pub webhooks: Webhooks,

@@ -39,7 +39,7 @@ impl Missed {
     /// Compares at once and each hour until `stop` says so. A failure is logged and tried again.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         loop {
-            match self.once(Timestamp::now()).await {
+            match self.at_this_moment().await {
                 Ok(missed) => {
                     for period in missed {
                         tracing::warn!(%period, "this week did not run; it is recorded as missed");
@@ -57,6 +57,12 @@ impl Missed {
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
+    }
+
+    /// [`once`](Self::once) now, by the ledger's clock: several workers share it, and one whose own
+    /// clock is ahead must not call a week missed whose tick is still to come.
+    async fn at_this_moment(&self) -> anyhow::Result<Vec<Period>> {
+        self.once(self.ledger.now().await?).await
     }
 
     /// Records every week that is missed at `now` and was not recorded before; returns those.
@@ -82,7 +88,9 @@ impl Missed {
         };
         let mut missed = Vec::new();
         for (period, tick) in candidates {
-            if self.is_on_its_way(period, tick).await? {
+            // Whose clock is ahead of the engine's: this tick is still to come.
+            let ahead = schedule.as_ref().and_then(|schedule| schedule.next.first());
+            if ahead.is_some_and(|next| *next <= tick) || self.is_on_its_way(period, tick).await? {
                 continue;
             }
             let because = reason(schedule.as_ref(), tick);

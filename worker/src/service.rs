@@ -1,17 +1,18 @@
-//! The worker process: polls the engine, sweeps, answers health checks, and drains when it is told
-//! to stop.
+//! The worker process: polls the engine, sweeps, answers health checks and scrapes, and drains when it
+//! is told to stop.
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
+use crate::http::{self, Http};
 use crate::interruption;
+use crate::metrics::{EngineMetrics, Exposition, Newest};
 use crate::missed::Missed;
 use crate::restore;
 use crate::retention::Retention;
 use crate::sweep::Sweep;
 use crate::webhooks::{Listening, Webhooks};
 use crate::workflows;
-use anyhow::{Context, anyhow};
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use anyhow::anyhow;
 use digest_activities::crash;
 use digest_activities::gates::{Gates, Parts};
 use digest_activities::ledger::{GONE_BACK, Ledger};
@@ -86,12 +87,23 @@ impl Service {
         if restore::hold_if_gone_back(&self.parts.ledger, &self.client, campaign).await? {
             tracing::error!("{GONE_BACK}; every run is held until then");
         }
-        let runtime = Runtime::from_current_tokio(RuntimeOptions::builder().build().map_err(text)?)
+        let listener = http::bind(self.config.http.listen).await?;
+        let webhooks = self.webhooks().await?;
+        let engine = EngineMetrics::start().inspect_err(|error| {
+            tracing::warn!(error = format!("{error:#}"), "/metrics goes without the SDK's numbers");
+        });
+        let options = match &engine {
+            Ok(engine) => RuntimeOptions::builder().telemetry_options(engine.telemetry()).build(),
+            Err(_) => RuntimeOptions::builder().build(),
+        };
+        let runtime = Runtime::from_current_tokio(options.map_err(text)?)
             .map_err(|error| anyhow!("the engine's runtime did not start: {error}"))?;
         let grace = Duration::try_from(self.config.worker.shutdown_grace)?;
         let mut worker = self.worker(&runtime, grace)?;
         let shutdown = worker.shutdown_handle();
-        let http = self.http().await?;
+        let exposition = Arc::new(self.exposition(engine.ok()));
+        let http = self.http(&exposition).serve(listener);
+        let refreshing = tokio::spawn(exposition.refresh(self.drain.subscribe()));
         let sweep = Sweep {
             ledger: self.parts.ledger.clone(),
             client: self.client.clone(),
@@ -99,8 +111,8 @@ impl Service {
             task_queue: self.config.engine.task_queue.clone(),
             rules: self.parts.rules.clone(),
         };
-        let webhooks = self.webhooks().await?;
-        let sweeping = tokio::spawn(sweep.run(self.drain.subscribe()));
+        let metrics = Arc::clone(&self.parts.metrics);
+        let sweeping = tokio::spawn(sweep.run(metrics, self.drain.subscribe()));
         let missed = Missed {
             ledger: self.parts.ledger.clone(),
             client: self.client.clone(),
@@ -125,6 +137,9 @@ impl Service {
             let _ = tokio::time::timeout(grace, places.acquire_many(all_places)).await;
             shutdown();
         };
+        // Nothing that could still keep it from working is left to do.
+        let queue = &self.config.engine.task_queue;
+        tracing::info!(campaign, queue, "the worker is ready");
         let running = async {
             let run = worker.run();
             tokio::pin!(run);
@@ -144,10 +159,9 @@ impl Service {
         sweeping.abort();
         comparing.abort();
         dropping.abort();
+        refreshing.abort();
         drop(webhooks);
-        if let Some(http) = http {
-            http.abort();
-        }
+        http.abort();
         if let Some(sandbox) = self.delivering.sandbox {
             sandbox.stop().await;
         }
@@ -186,23 +200,31 @@ impl Service {
             ledger: self.parts.ledger.clone(),
             client: self.client.clone(),
             rules: self.parts.rules.clone(),
+            metrics: Arc::clone(&self.parts.metrics),
         };
         webhooks.start().await.map(Some)
     }
 
-    async fn http(&self) -> anyhow::Result<Option<tokio::task::JoinHandle<()>>> {
-        let listen = self.config.http.listen;
-        let state = Health { ledger: self.parts.ledger.clone(), drain: self.drain.subscribe() };
-        let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| {
-            format!("cannot listen on {listen}; set [http] listen to a free address")
-        })?;
-        tracing::info!(address = %listener.local_addr().unwrap_or(listen), "health checks");
-        let app = router(state);
-        Ok(Some(tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "health checks ended");
-            }
-        })))
+    fn exposition(&self, engine: Option<EngineMetrics>) -> Exposition {
+        Exposition {
+            metrics: Arc::clone(&self.parts.metrics),
+            ledger: self.parts.ledger.clone(),
+            campaign: self.config.campaign.name.clone(),
+            escalate_after: self.parts.rules.unknown.escalate_after,
+            listening: Arc::clone(&self.parts.listening),
+            places: self.config.worker.listening,
+            drain: self.drain.subscribe(),
+            engine,
+            newest: Newest::default(),
+        }
+    }
+
+    fn http(&self, exposition: &Arc<Exposition>) -> Http {
+        Http {
+            ledger: self.parts.ledger.clone(),
+            drain: self.drain.subscribe(),
+            exposition: Arc::clone(exposition),
+        }
     }
 }
 
@@ -213,31 +235,6 @@ async fn ending_or_done(ending: impl Future<Output = ()>, mut drain: watch::Rece
         () = &mut ending => {}
         // The worker failed before anybody asked it to stop.
         _ = async { drain.wait_for(|drain| *drain).await.map(|_| ()) } => { ending.await; }
-    }
-}
-
-#[derive(Clone)]
-struct Health {
-    ledger: Ledger,
-    drain: watch::Receiver<bool>,
-}
-
-fn router(state: Health) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
-        .with_state(state)
-}
-
-/// Ready to begin attempts: not draining, and the ledger answers.
-async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
-    if *health.drain.borrow() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
-    }
-    let asked = tokio::time::timeout(Duration::from_secs(2), health.ledger.now()).await;
-    match asked {
-        Ok(Ok(_)) => (StatusCode::OK, "ok\n"),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, "the ledger does not answer\n"),
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::tell::{self, Teller};
 use anyhow::Context;
 use digest_activities::ledger::{Ledger, Run, RunState};
+use digest_activities::metrics::Metrics;
 use digest_workflows::activities::RunStart;
 use digest_workflows::attributes;
 use digest_workflows::customer::{CustomerDigest, CustomerInput};
@@ -15,6 +16,7 @@ use digest_workflows::run::{DigestRun, RunInput};
 use futures::TryStreamExt;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use temporalio_client::{
     Client, WorkflowIdConflictPolicy, WorkflowIdReusePolicy, WorkflowListOptions,
@@ -59,17 +61,25 @@ pub struct Swept {
     pub told: u64,
 }
 
+impl Swept {
+    fn counts(&self) -> [(&'static str, u64); 3] {
+        [("runs", self.runs), ("operations", self.operations), ("told", self.told)]
+    }
+}
+
 impl Sweep {
     /// Sweeps each minute until `stop` says so, and tells held operations as soon as their run is
-    /// resumed. A sweep that fails is logged and tried again.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    /// resumed. A sweep that fails is logged and tried again; `metrics` counts both.
+    pub async fn run(self, metrics: Arc<Metrics>, mut stop: watch::Receiver<bool>) {
         // A ledger that was restored while no worker ran is noticed at once.
         if let Err(error) = self.teller().runs().await {
             tracing::warn!(error = format!("{error:#}"), "the runs were not told to look");
         }
         loop {
             let before = self.decided().await;
-            match self.once().await {
+            let swept = self.once().await;
+            metrics.swept(swept.as_ref().ok().map(Swept::counts));
+            match swept {
                 Ok(swept) if swept != Swept::default() => {
                     tracing::info!(
                         runs = swept.runs,

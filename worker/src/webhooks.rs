@@ -15,6 +15,7 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::post;
 use digest_activities::ledger::Ledger;
+use digest_activities::metrics::Metrics;
 use digest_activities::webhook::{Received, Refused, Seldom, Webhook};
 use digest_workflows::operation::Rules;
 use inbox::Inbox;
@@ -55,6 +56,8 @@ pub struct Webhooks {
     pub client: Client,
     /// The rules that events are judged by.
     pub rules: Rules,
+    /// What counts them.
+    pub metrics: Arc<Metrics>,
 }
 
 /// The listener and the tasks behind it; they end with this value.
@@ -73,6 +76,7 @@ struct Receiving {
     webhook: Arc<dyn Webhook>,
     store: Store,
     refusals: Arc<Seldom>,
+    metrics: Arc<Metrics>,
 }
 
 impl Webhooks {
@@ -89,9 +93,12 @@ impl Webhooks {
         })?;
         let address = listener.local_addr().unwrap_or(self.listen);
         tracing::info!(%address, path = format!("/webhooks/{}", self.webhook.kind()), "webhooks");
-        let inbox = Inbox::new(self.ledger.clone(), self.client, self.rules);
-        let (store, storing) = Store::new(self.ledger, self.webhook.kind(), inbox.bell());
-        let app = router(Receiving { webhook: self.webhook, store, refusals: Arc::default() });
+        let (kind, metrics) = (self.webhook.kind(), self.metrics);
+        metrics.expect_webhooks(kind);
+        let inbox = Inbox::new(self.ledger.clone(), self.client, self.rules, Arc::clone(&metrics));
+        let (store, storing) = Store::new(self.ledger, kind, inbox.bell(), Arc::clone(&metrics));
+        let refusals = Arc::default();
+        let app = router(Receiving { webhook: self.webhook, store, refusals, metrics });
         let serving = tokio::spawn(serve(listener, app, LIMITS));
         Ok(Listening(vec![serving, storing, tokio::spawn(inbox.run())]))
     }
@@ -120,6 +127,7 @@ async fn receive(
     let events = match receiving.webhook.read(&request).await {
         Ok(events) => events,
         Err(refused) => {
+            receiving.metrics.webhook_request(receiving.webhook.kind(), refused.name());
             if let Some(count) = receiving.refusals.count(Instant::now()) {
                 tracing::warn!(provider, count, last = %refused, "webhooks were refused");
             }
@@ -131,7 +139,10 @@ async fn receive(
         }
     };
     // A request that only asks for something, such as a confirmation, tells of no event.
-    if events.is_empty() || receiving.store.store(events).await {
+    let stored = events.is_empty() || receiving.store.store(events).await;
+    let result = if stored { "stored" } else { "not_stored" };
+    receiving.metrics.webhook_request(receiving.webhook.kind(), result);
+    if stored {
         (StatusCode::OK, "stored\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not stored; send it again\n")

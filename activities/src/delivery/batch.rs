@@ -328,11 +328,14 @@ impl SeeTo {
         let (mut passengers, mut refused) = (Vec::new(), Vec::new());
         for (joined, answer) in members.into_iter().zip(answers) {
             match answer {
-                Ok(begun) => passengers.push(Passenger {
-                    input: joined.input.operation.clone(),
-                    begun: Some(begun),
-                    waiting: Some(joined.reply),
-                }),
+                Ok(begun) => {
+                    parts.metrics.begun(&joined.answer, &begun);
+                    passengers.push(Passenger {
+                        input: joined.input.operation.clone(),
+                        begun: Some(begun),
+                        waiting: Some(joined.reply),
+                    });
+                }
                 Err(cannot) => refused.push((joined, cannot)),
             }
         }

@@ -12,7 +12,7 @@ use digest_workflows::activities::{Evidence, OperationInput};
 use digest_workflows::customer::CustomerDigest;
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Outcome};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use temporalio_client::{Client, WorkflowSignalOptions};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -56,7 +56,9 @@ impl HandOver {
             ready.abandon().await;
             return event(&never_begun(), attempt, random);
         }
+        let begun = Instant::now();
         let reply = self.lease.or_over(ready.hand_over()).await.unwrap_or_else(cut_off);
+        self.parts.metrics.answered(std::slice::from_ref(&reply), begun.elapsed());
         if let Reply::Unknown(code) = &reply {
             tracing::warn!(key = %self.input.key, attempt, code, "the answer is ambiguous");
         }
@@ -72,6 +74,9 @@ impl HandOver {
         let key = self.input.key.to_string();
         tracing::info!(key, event = evidence.event.name(), "a late answer");
         let recorded = record_outcome(&self.parts, &self.input, &evidence, "late answer").await;
+        if let Some(recorded) = &recorded {
+            self.parts.metrics.recorded(&evidence.event, recorded, true);
+        }
         tell(&self.client, &self.input.key, news(recorded.is_some(), &evidence)).await;
     }
 }

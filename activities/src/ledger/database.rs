@@ -13,10 +13,11 @@ pub(super) use row::Row;
 pub(super) use value::{Value, places, values};
 
 use super::LedgerError;
+use crate::sqlite;
 use file::LedgerFile;
 use jiff::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Sqlite, SqliteConnection,
     SqlitePool, Transaction,
@@ -101,7 +102,7 @@ impl Database {
             return Err(LedgerError::NoFile(place.display().to_string()));
         }
         let unreachable =
-            |source| LedgerError::Unreachable { place: place.display().to_string(), source };
+            |answer| LedgerError::Unreachable { place: place.display().to_string(), answer };
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(unreachable)?;
         let meta = sqlx::query(
             "select name from sqlite_schema where type = 'table' and name = 'digestd_meta'",
@@ -125,12 +126,12 @@ impl Database {
             .pragma("temp_store", "memory");
         let place = options.get_filename().display().to_string();
         let pool = |max| {
-            SqlitePoolOptions::new()
+            sqlite::pool()
                 .max_connections(max)
                 .acquire_timeout(PATIENCE)
                 .connect_with(options.clone())
         };
-        let unreachable = |source| LedgerError::Unreachable { place: place.clone(), source };
+        let unreachable = |answer| LedgerError::Unreachable { place: place.clone(), answer };
         let writer = pool(1).await.map_err(unreachable)?;
         let readers = pool(SQLITE_READERS_MAX).await.map_err(unreachable)?;
         let file = LedgerFile::at(options.get_filename());
@@ -159,7 +160,7 @@ impl Database {
             Ok(connection) => connection.close().await,
             Err(error) => Err(error),
         };
-        first.map_err(|source| LedgerError::Unreachable { place: place.clone(), source })?;
+        first.map_err(|answer| LedgerError::Unreachable { place: place.clone(), answer })?;
         let pool = PgPoolOptions::new()
             .max_connections(POSTGRES_CONNECTIONS_MAX)
             .acquire_timeout(PATIENCE)
@@ -186,7 +187,7 @@ impl Database {
             }
             Self::Postgres { pool, .. } => within(pool.begin()).await.map(Tx::Postgres),
         };
-        begun.map_err(|source| self.unreachable(source))
+        begun.map_err(|answer| self.unreachable(answer))
     }
 
     /// Begins a transaction that only reads, from one snapshot.
@@ -199,7 +200,7 @@ impl Database {
                 within(pool.begin_with(begin)).await.map(Tx::Postgres)
             }
         };
-        begun.map_err(|source| self.unreachable(source))
+        begun.map_err(|answer| self.unreachable(answer))
     }
 
     /// The rows of one query: a snapshot by itself, for which no transaction is begun and ended.
@@ -257,9 +258,9 @@ impl Database {
     }
 
     /// The error of a database that did not even begin a transaction.
-    fn unreachable(&self, source: sqlx::Error) -> LedgerError {
+    fn unreachable(&self, answer: sqlx::Error) -> LedgerError {
         let (Self::Sqlite { place, .. } | Self::Postgres { place, .. }) = self;
-        LedgerError::Unreachable { place: place.clone(), source }
+        LedgerError::Unreachable { place: place.clone(), answer }
     }
 
     /// Brings what was written so far from SQLite's log into its file, and empties the log, so that

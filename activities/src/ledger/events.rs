@@ -8,7 +8,7 @@ use super::operations::{Actor, Lock, apply, load};
 use super::suppressions::{self, suppress};
 use super::{Ledger, LedgerError};
 use crate::webhook::{ProviderEvent, SuppressionReason};
-use digest_workflows::operation::{Event, Finding, OperationKey, Rules, State};
+use digest_workflows::operation::{Change, Event, Finding, OperationKey, Rules, State};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +37,12 @@ impl Untold {
         Place(self.at, self.id.clone())
     }
 
+    /// Who told it.
+    #[must_use]
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
     /// The provider's id of it.
     #[must_use]
     pub fn id(&self) -> &str {
@@ -57,6 +63,15 @@ impl Untold {
     }
 }
 
+/// What storing some events came to; those that are in neither count were stored before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// How many are new and about an operation.
+    pub new: u64,
+    /// How many are new and about none of this ledger.
+    pub unknown_key: u64,
+}
+
 /// What telling one event did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -67,6 +82,8 @@ pub enum Told {
         key: OperationKey,
         /// Whether its workflow should ask.
         ask: bool,
+        /// What each finding has changed; none where it was told before.
+        changes: Vec<Change>,
     },
     /// It can't be told to anybody, ever. It is kept, with the reason, and not read again.
     Nobody {
@@ -83,8 +100,8 @@ struct Known {
 }
 
 impl Ledger {
-    /// Stores `events` of `provider` in one transaction; returns how many were new. One that is
-    /// there already changes nothing. An event whose key is unknown here is kept without one.
+    /// Stores `events` of `provider` in one transaction; returns how many were new. One that is there
+    /// already changes nothing. An event whose key is unknown here is kept without one.
     ///
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database; whoever sent the events must send them again.
@@ -92,9 +109,9 @@ impl Ledger {
         &self,
         provider: &str,
         events: &[ProviderEvent],
-    ) -> Result<u64, LedgerError> {
+    ) -> Result<Stored, LedgerError> {
         if events.is_empty() {
-            return Ok(0);
+            return Ok(Stored::default());
         }
         let mut tx = self.db.begin().await?;
         let now = tx.now().await?;
@@ -114,12 +131,18 @@ impl Ledger {
             ]
             .to_vec())
         };
-        let rows = events.iter().map(row).collect::<Result<Vec<_>, _>>()?;
+        let (ours, others): (Vec<_>, Vec<_>) = events.iter().partition(|event| {
+            event.carried.as_ref().is_some_and(|carried| known.contains_key(carried))
+        });
+        let rows = |events: Vec<&ProviderEvent>| {
+            events.into_iter().map(row).collect::<Result<Vec<_>, _>>()
+        };
         let into = "@provider_events (provider, event_id, key, carried, finding, at, told_at, \
                     suppresses)";
-        let stored = tx.insert_new(into, &rows).await?;
+        let new = tx.insert_new(into, &rows(ours)?).await?;
+        let unknown_key = tx.insert_new(into, &rows(others)?).await?;
         tx.commit().await?;
-        Ok(stored)
+        Ok(Stored { new, unknown_key })
     }
 
     /// Events that are not yet told, the oldest first, after `after`, at most `limit`.
@@ -195,19 +218,20 @@ impl Ledger {
             )
             .await?;
         if told == 0 {
-            return Ok(Told::Operation { key, ask: false });
+            return Ok(Told::Operation { key, ask: false, changes: Vec::new() });
         }
+        let mut changes = Vec::new();
         for finding in findings {
             let event = Event::Told { finding };
             let actor = Actor::part(&untold.provider);
-            apply(&mut tx, &mut loaded, &event, rules, actor, None).await?;
+            changes.push(apply(&mut tx, &mut loaded, &event, rules, actor, None).await?);
         }
         if let Some(reason) = suppresses {
             suppress(&mut tx, &loaded, &key, reason, (&untold.provider, &untold.id)).await?;
         }
         tx.commit().await?;
         let ask = !before.state.is_terminal() && loaded.operation != before;
-        Ok(Told::Operation { key, ask })
+        Ok(Told::Operation { key, ask, changes })
     }
 
     /// How many events could not be told to anybody.

@@ -7,6 +7,15 @@ use super::{Ledger, LedgerError, Run};
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Period, Rules};
 use jiff::Timestamp;
 
+/// Why a run that started too late is held.
+pub const STARTED_LATE: &str = "it started later than late_start after its tick";
+
+/// Who holds a run whose failures show that more of the same would do harm.
+pub(super) const BREAKER: &str = "breaker";
+
+/// Who holds a run whose start or selection looks wrong.
+pub const ELIGIBILITY: &str = "eligibility";
+
 /// How many operations one transaction of a cancellation changes.
 const CANCEL_BATCH: u32 = 200;
 
@@ -296,7 +305,7 @@ async fn streak(
 }
 
 async fn trip(tx: &mut Tx, loaded: &mut Loaded, because: &str) -> Result<(), LedgerError> {
-    hold_in(tx, &loaded.run.campaign, loaded.run.period, because, Actor::part("breaker")).await?;
+    hold_in(tx, &loaded.run.campaign, loaded.run.period, because, Actor::part(BREAKER)).await?;
     lock_run(tx, loaded).await
 }
 

@@ -44,6 +44,8 @@ pub struct Answer {
     pub run: Run,
     /// Why the customer is not written to any more, if a provider has told so.
     pub suppressed: Option<SuppressionReason>,
+    /// When it was handed to the engine.
+    pub enqueued_at: Option<Timestamp>,
 }
 
 /// What recording an event did.
@@ -62,6 +64,7 @@ pub(super) struct Loaded {
     pub run: Run,
     pub moment: Moment,
     pub suppressed: Option<SuppressionReason>,
+    pub enqueued_at: Option<Timestamp>,
 }
 
 impl Ledger {
@@ -130,9 +133,10 @@ impl Loaded {
         let operation = serde_json::from_str(&row.text(runs::COLUMN_COUNT)?)?;
         let suppressed = row.maybe_text(runs::COLUMN_COUNT + 1)?;
         let suppressed = suppressed.map(|name| suppressions::reason(&name)).transpose()?;
-        let moment = run.moment(row.time(runs::COLUMN_COUNT + 2)?);
+        let enqueued_at = row.maybe_time(runs::COLUMN_COUNT + 2)?;
+        let moment = run.moment(row.time(runs::COLUMN_COUNT + 3)?);
         let moment = Moment { suppressed: suppressed.is_some(), ..moment };
-        Ok(Self { key, operation, run, moment, suppressed })
+        Ok(Self { key, operation, run, moment, suppressed, enqueued_at })
     }
 
     pub(super) fn into_answer(self) -> Answer {
@@ -141,6 +145,7 @@ impl Loaded {
             moment: self.moment,
             run: self.run,
             suppressed: self.suppressed,
+            enqueued_at: self.enqueued_at,
         }
     }
 }
@@ -188,7 +193,7 @@ fn columns() -> String {
         runs::COLUMNS.split(", ").map(|column| format!("r.{column}")).collect();
     format!(
         "{}, o.machine, (select s.reason from @suppressions s \
-         where s.campaign = o.campaign and s.customer = o.customer)",
+         where s.campaign = o.campaign and s.customer = o.customer), o.enqueued_at",
         of_run.join(", ")
     )
 }
@@ -197,7 +202,7 @@ fn columns() -> String {
 const FROM_OPERATION: &str =
     "from @operations o join @runs r on r.campaign = o.campaign and r.period = o.period";
 /// What comes behind them and the clock.
-const CONTENT_AT: usize = runs::COLUMN_COUNT + 3;
+const CONTENT_AT: usize = runs::COLUMN_COUNT + 4;
 
 /// Applies one event inside `tx`.
 pub(super) async fn apply(

@@ -41,7 +41,7 @@ impl RunState {
         }
     }
 
-    fn from_name(name: &str) -> Result<Self, LedgerError> {
+    pub(super) fn from_name(name: &str) -> Result<Self, LedgerError> {
         [Self::Planned, Self::Freezing, Self::Frozen, Self::Dispatching, Self::Closed, Self::Missed]
             .into_iter()
             .find(|state| state.name() == name)

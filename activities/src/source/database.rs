@@ -4,9 +4,10 @@
 use super::error::{self, Query, SourceError};
 use super::session::{Session, Transacting};
 use super::statement::Dialect;
+use crate::sqlite;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePool};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Sqlite, Transaction};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -124,7 +125,7 @@ impl Database {
         self.pools.get_or_init(|| match &self.options {
             Options::Sqlite(options) => {
                 let pool = |connections, options| {
-                    SqlitePoolOptions::new()
+                    sqlite::pool()
                         .max_connections(connections)
                         .acquire_timeout(CONNECT_TIMEOUT)
                         .connect_lazy_with(options)

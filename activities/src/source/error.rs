@@ -3,7 +3,8 @@
 mod codes;
 
 use super::statement::StatementError;
-use codes::{Judgement, is_sqlite, judge, words};
+use codes::{Judgement, is_sqlite, judge};
+pub(crate) use codes::{cure, words};
 use std::fmt;
 
 /// One of the statements of `[source]`.

@@ -6,7 +6,7 @@ use digest_workflows::operation::Period;
 on_both!(hot_queries_read_by_an_index);
 
 /// Statement, and the index that has to carry it.
-const HOT: [(&str, &str); 20] = [
+const HOT: [(&str, &str); 26] = [
     ("select machine from @operations where key = 'digest:2026-W42:c-00007'", "key"),
     ("select state from @runs where campaign = 'digest' and period = '2026-W42'", "period"),
     (
@@ -96,6 +96,40 @@ const HOT: [(&str, &str); 20] = [
          and key <> 'digest:2026-W42:c-00007' and settles_at >= 5 limit 1",
         "attempts_unrecorded",
     ),
+    // Figures.
+    (
+        "select period from @operations where campaign = 'digest' and period > '2026-W41' \
+         and at_rest = 0 order by period limit 1",
+        "operations_open",
+    ),
+    (
+        "select o.frozen_at, (select max(d.replayed_at) from @dead_letters d where d.key = o.key) \
+         from @operations o where o.campaign = 'digest' and o.period = '2026-W42' \
+         and o.at_rest = 0 and o.state in ('selected', 'sending', 'retrying') \
+         order by o.position limit 200",
+        "operations_open",
+    ),
+    (
+        "select count(*) from @operations where campaign = 'digest' and state = 'cleaned' \
+         and key > 'digest:2026-W42:' and key < 'digest:2026-W42;'",
+        // That of states, or of keys where PostgreSQL has to look at the rows anyhow.
+        "operations_",
+    ),
+    (
+        "select count(*), min(since) from @operations where campaign = 'digest' \
+         and state = 'unknown'",
+        "operations_state",
+    ),
+    (
+        "select class, count(*) from @operations where campaign = 'digest' and state = 'dead' \
+         group by class",
+        "operations_state",
+    ),
+    (
+        "select cleanup_failed, count(*), min(since) from @operations where campaign = 'digest' \
+         and state = 'sent' group by cleanup_failed",
+        "operations_state",
+    ),
 ];
 
 async fn hot_queries_read_by_an_index(place: Place) {
@@ -120,9 +154,14 @@ async fn hot_queries_read_by_an_index(place: Place) {
         };
         let scans = plan.contains("Seq Scan") || plan.lines().any(|line| line.starts_with("SCAN "));
         assert!(by_index && !scans, "{sql}\n{plan}");
-        assert!(!plan.contains("TEMP B-TREE") || sql.contains("order by period"), "{sql}\n{plan}");
+        assert!(!plan.contains("TEMP B-TREE") || may_sort(sql), "{sql}\n{plan}");
     }
     assert_eq!(CAMPAIGN, "digest");
+}
+
+/// Whether what a query sorts is few: one customer's keys, or groups of what needs attention.
+fn may_sort(sql: &str) -> bool {
+    sql.contains("order by period") || sql.contains("group by")
 }
 
 /// Other periods, so that a run is a part of the ledger, most of it done.

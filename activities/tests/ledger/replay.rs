@@ -24,7 +24,7 @@ on_both!(
 
 const PERSON: Actor<'static> = Actor { by: "ann", reason: Some("template fixed") };
 
-fn letter(key: &OperationKey) -> ToReplay {
+pub(crate) fn letter(key: &OperationKey) -> ToReplay {
     ToReplay { key: key.clone(), refrozen: None }
 }
 
@@ -37,7 +37,10 @@ fn anew(bench: &Bench, customer: u32, text: &str) -> ToReplay {
 
 impl Bench {
     /// Replays as a person; the refusals by key.
-    async fn replay(&self, letters: &[ToReplay]) -> Result<usize, Vec<(String, NotReplayed)>> {
+    pub(crate) async fn replay(
+        &self,
+        letters: &[ToReplay],
+    ) -> Result<usize, Vec<(String, NotReplayed)>> {
         let replayed = self.ledger.replay(letters, &Rules::default(), PERSON).await.unwrap();
         replayed.map(|answers| answers.len()).map_err(|refused| {
             refused.into_iter().map(|(key, why)| (key.to_string(), why)).collect()
@@ -45,7 +48,7 @@ impl Bench {
     }
 
     /// A dead letter that was handed over once and refused.
-    async fn dead(
+    pub(crate) async fn dead(
         &self,
         customer: u32,
         contract: digest_workflows::operation::Contract,

@@ -11,7 +11,7 @@ const DOUBTED: [&str; 3] = ["customer-0003", "customer-0008", "customer-0013"];
 
 /// Which promise is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::end_to_end) enum Kind {
     /// A mail server, which promises nothing.
     Smtp,
     /// An HTTP provider that promises nothing.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::end_to_end) const fn name(self) -> &'static str {
         match self {
             Self::Smtp => "smtp",
             Self::None => "none",
@@ -33,7 +33,7 @@ impl Kind {
     }
 
     /// Whether the contract settles every doubt without a person.
-    pub(super) const fn settles(self) -> bool {
+    pub(in crate::end_to_end) const fn settles(self) -> bool {
         matches!(self, Self::LookUp | Self::Replay)
     }
 }

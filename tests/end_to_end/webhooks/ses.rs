@@ -2,6 +2,7 @@
 //! settles what no answer did.
 
 use crate::end_to_end::world::{counts, through, until, world};
+use digest_activities::metrics::Metrics;
 use digest_activities::provider::alias::alias;
 use digest_activities::webhook::{Fetch, SesWebhook, Topic};
 use digest_tests::api_server::{Act, End, Phase, Ses};
@@ -62,6 +63,7 @@ async fn an_event_of_ses_settles_what_no_answer_did() {
         ledger: assemble::ledger(&config, &secrets).await.unwrap(),
         client: world.client.clone(),
         rules: config.rules(),
+        metrics: Arc::new(Metrics::new("ses-events", "ses").unwrap()),
     };
     let _listening = webhooks.start().await.unwrap();
     let url = format!("http://127.0.0.1:{port}/webhooks/ses");

@@ -41,6 +41,13 @@ impl Database {
         }
     }
 
+    /// Executes several statements of PostgreSQL as they are.
+    pub(crate) async fn script(&self, sql: &str) {
+        let Self::Postgres(url) = self else { panic!("not PostgreSQL") };
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+    }
+
     /// The rows of a query of two text columns.
     pub(crate) async fn pairs(&self, sql: &str) -> Vec<(String, String)> {
         let pair = |row: Vec<String>| {

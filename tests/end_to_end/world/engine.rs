@@ -97,6 +97,24 @@ impl World {
         .await
     }
 
+    /// The length of the longest closed history of the campaign in events, and of the largest in bytes.
+    pub(crate) async fn largest_history(&self) -> (i64, i64) {
+        let query = format!("DigestCampaign = '{}'", self.campaign);
+        until("the list of workflows", async || {
+            let list = self.client.list_workflows(query.clone(), WorkflowListOptions::default());
+            let sizes = list.map_ok(|workflow| {
+                let raw = workflow.raw();
+                (raw.history_length, raw.history_size_bytes)
+            });
+            let sizes: Vec<(i64, i64)> = sizes.try_collect().await.ok()?;
+            let largest = |(events, bytes): (i64, i64), size: (i64, i64)| {
+                (events.max(size.0), bytes.max(size.1))
+            };
+            Some(sizes.into_iter().fold((0, 0), largest))
+        })
+        .await
+    }
+
     /// Terminates the workflow with this id.
     pub(crate) async fn terminate(&self, id: &str) {
         let options = WorkflowTerminateOptions::builder().reason("a test".to_owned()).build();

@@ -1,7 +1,7 @@
 //! Gathering what the invariants are about, and judging by them.
 
 use super::invariants::{Decision, Evidence, Rows, violations, violations_at_rest};
-use super::{Database, PERIOD, World};
+use super::{Database, World};
 use digest_workflows::operation::OperationKey;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,9 @@ impl World {
             assert!(begun.elapsed() < ENGINE_PATIENCE, "{found:#?}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        self.audit().await;
+        for period in self.periods() {
+            self.audit_of(period).await;
+        }
     }
 
     /// Each record is read so that a worker that goes on meanwhile changes no verdict: what must
@@ -97,16 +99,17 @@ impl World {
         }
     }
 
-    /// How many rows of each customer's digest are left in the shop.
-    async fn left(&self, shop: &Database) -> BTreeMap<String, u32> {
+    /// How many rows of each customer's digests are left in the shop, by customer and day.
+    async fn left(&self, shop: &Database) -> BTreeMap<(String, String), u32> {
         // Counted here: to a shop's collation several ids may be the same.
         let text = shop.text();
         let sql = format!(
-            "select cast(customer_id as {text}), '' from digest_items where customer_id is not null"
+            "select cast(customer_id as {text}), substr(cast(created_at as {text}), 1, 10) \
+             from digest_items where customer_id is not null"
         );
         let mut left = BTreeMap::new();
-        for (id, _) in shop.pairs(&sql).await {
-            *left.entry(id).or_default() += 1;
+        for row in shop.pairs(&sql).await {
+            *left.entry(row).or_default() += 1;
         }
         left
     }
@@ -114,15 +117,21 @@ impl World {
     /// Whose rows were missing before the ledger was read, and whose were whole after.
     fn rows(
         &self,
-        before: &BTreeMap<String, u32>,
-        after: &BTreeMap<String, u32>,
+        before: &BTreeMap<(String, String), u32>,
+        after: &BTreeMap<(String, String), u32>,
     ) -> BTreeMap<String, Rows> {
         let mut rows = BTreeMap::new();
-        for customer in self.customers.iter().filter(|customer| customer.rows > 0) {
+        let digests = self.weeks.iter().flat_map(|week| {
+            let customers = self.customers.iter().filter(|customer| customer.rows > 0);
+            customers.map(move |customer| (week, customer))
+        });
+        for (week, customer) in digests {
             // Somebody without a usable id has no operation, and nothing may be removed either.
-            let key = OperationKey::new(&self.campaign, PERIOD.parse().unwrap(), &customer.id)
+            let key = OperationKey::new(&self.campaign, week.period, &customer.id)
                 .map_or_else(|_| customer.id.clone(), |key| key.to_string());
-            let count = |left: &BTreeMap<String, u32>| left.get(&customer.id).copied().unwrap_or(0);
+            let digest = (customer.id.clone(), week.day.to_string());
+            let count =
+                |left: &BTreeMap<(String, String), u32>| left.get(&digest).copied().unwrap_or(0);
             if count(before) < customer.rows {
                 rows.insert(key, Rows::Missing);
             } else if count(after) >= customer.rows {

@@ -11,6 +11,7 @@ pub(crate) struct Plan {
     campaign: String,
     settings: toml::Table,
     pub(super) customers: Vec<Customer>,
+    pub(super) weeks: Vec<shop::Week>,
     pub(super) bigint: bool,
     postgres: bool,
     mariadb: bool,
@@ -54,6 +55,7 @@ pub(crate) fn world(name: &str) -> Plan {
         campaign: name.to_owned(),
         settings: toml::Table::new(),
         customers: Vec::new(),
+        weeks: shop::weeks(1),
         bigint: false,
         postgres: false,
         mariadb: false,
@@ -175,6 +177,12 @@ impl Plan {
         self
     }
 
+    /// There is something to send in so many weeks from [`PERIOD`](super::PERIOD) on.
+    pub(crate) fn weeks(mut self, count: u32) -> Self {
+        self.weeks = shop::weeks(count);
+        self
+    }
+
     /// Exactly these customers.
     pub(crate) fn these(mut self, customers: Vec<Customer>) -> Self {
         self.customers = customers;
@@ -269,6 +277,7 @@ impl Plan {
             shop,
             ledger,
             customers: self.customers,
+            weeks: self.weeks,
             variables: self.variables,
             taken: None,
             workers: std::sync::atomic::AtomicU32::new(0),

@@ -82,6 +82,19 @@ impl World {
 
     /// Starts a worker with these variables and waits until it is ready.
     pub(crate) async fn worker_with(&self, variables: &[(&str, &str)]) -> Worker {
+        let mut worker = self.spawn_worker(variables);
+        until("a worker that is ready", async || {
+            if let Some(status) = worker.has_ended() {
+                panic!("the worker ended with {status}: {}", worker.said());
+            }
+            worker.said().contains("the worker is ready").then_some(())
+        })
+        .await;
+        worker
+    }
+
+    /// Starts a worker with these variables, which may or may not become ready.
+    pub(crate) fn spawn_worker(&self, variables: &[(&str, &str)]) -> Worker {
         let number = self.workers.fetch_add(1, Ordering::SeqCst);
         let log = self.folder().join(format!("worker-{number}.log"));
         let child = self
@@ -92,15 +105,7 @@ impl World {
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();
-        let mut worker = Worker { child, log };
-        until("a worker that is ready", async || {
-            if let Some(status) = worker.child.try_wait().unwrap() {
-                panic!("the worker ended with {status}: {}", worker.said());
-            }
-            worker.said().contains("the worker is ready").then_some(())
-        })
-        .await;
-        worker
+        Worker { child, log }
     }
 
     /// What all its workers have said.
@@ -127,14 +132,38 @@ impl Worker {
 
     /// SIGTERM, without waiting for anything.
     pub(crate) fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGSTOP: it does nothing any more, and knows nothing of it, until [`go_on`](Self::go_on).
+    pub(crate) fn suspend(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Whether it was killed by its crash point.
+    pub(crate) fn has_reached_its_point(&self) -> bool {
+        self.said().contains(&last_words(""))
     }
 
     /// Waits until it has ended, for as long as `limit`.
     pub(crate) async fn ended_within(&mut self, limit: Duration) -> ExitStatus {
         let begun = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.has_ended() {
                 return status;
             }
             assert!(begun.elapsed() < limit, "it still runs after {limit:?}: {}", self.said());
@@ -147,7 +176,16 @@ impl Worker {
         use std::os::unix::process::ExitStatusExt as _;
         let status = self.ended_within(PATIENCE).await;
         assert_eq!(status.signal(), Some(Signal::KILL.as_raw()), "{}", self.said());
-        assert!(self.said().contains(&last_words("")), "{}", self.said());
+        assert!(self.has_reached_its_point(), "{}", self.said());
+    }
+
+    /// What it holds now: KiB of resident memory, and open files.
+    pub(crate) fn holds(&self) -> (u64, usize) {
+        let folder = PathBuf::from(format!("/proc/{}", self.child.id()));
+        let status = std::fs::read_to_string(folder.join("status")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let resident = resident.trim().trim_end_matches(" kB").parse().unwrap();
+        (resident, std::fs::read_dir(folder.join("fd")).unwrap().count())
     }
 
     /// Where it answers health checks.

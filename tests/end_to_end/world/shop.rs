@@ -1,9 +1,33 @@
 //! The shop whose customers get the digest.
 
-use super::{Database, Plan};
+use super::{Database, PERIOD, Plan};
+use digest_workflows::operation::Period;
+use jiff::ToSpan as _;
+use jiff::civil::{Date, date};
 
-/// An instant inside the window of the period that tests run.
-const INSIDE: &str = "2024-02-28 12:00:00";
+/// A day inside the window of [`PERIOD`].
+const INSIDE: Date = date(2024, 2, 28);
+
+/// One week in which there is something to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Week {
+    /// Its period.
+    pub(crate) period: Period,
+    /// The day of its rows, at noon.
+    pub(super) day: Date,
+}
+
+/// So many weeks from [`PERIOD`] on.
+pub(super) fn weeks(count: u32) -> Vec<Week> {
+    let (year, first) = PERIOD.split_once("-W").unwrap();
+    let first: u32 = first.parse().unwrap();
+    (0..count)
+        .map(|week| Week {
+            period: format!("{year}-W{:02}", first + week).parse().unwrap(),
+            day: INSIDE + i64::from(week).weeks(),
+        })
+        .collect()
+}
 
 /// Creates the shop's tables and rows.
 pub(super) async fn create(shop: &Database, plan: &Plan) {
@@ -37,12 +61,15 @@ pub(super) async fn create(shop: &Database, plan: &Plan) {
             .collect();
         // A quoted number is an integer where the column is one.
         shop.execute(&format!("insert into customers values {}", values.join(", "))).await;
-        let values: Vec<String> = chunk
+        let values: Vec<String> = plan
+            .weeks
             .iter()
-            .flat_map(|c| (0..c.rows).map(move |row| (c, row)))
-            .map(|(c, row)| {
-                let title = format!("Thing {row} for {}", c.name);
-                format!("({}, {}, '19.90', '{INSIDE}')", quoted(&c.id), quoted(&title))
+            .flat_map(|week| chunk.iter().map(move |c| (week, c)))
+            .flat_map(|(week, c)| (0..c.rows).map(move |row| (week, c, row)))
+            .map(|(week, c, row)| {
+                let (id, day) = (quoted(&c.id), week.day);
+                let title = quoted(&format!("Thing {row} for {}", c.name));
+                format!("({id}, {title}, '19.90', '{day} 12:00:00')")
             })
             .collect();
         if !values.is_empty() {

@@ -114,3 +114,65 @@ fn the_exit_code_tells_a_wrong_configuration_from_a_failure() {
     assert_eq!(Exit::of(&anyhow::Error::new(period).context("replay")), Exit::Usage);
     assert_eq!(Exit::of(&anyhow::anyhow!("the ledger is locked")), Exit::Failed);
 }
+
+/// A document of the project.
+fn document(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+    std::fs::read_to_string(&path).unwrap()
+}
+
+/// The command lines in `text`: in blocks of code a line each, elsewhere between backticks.
+fn command_lines(text: &str) -> Vec<String> {
+    let (mut found, mut prose, mut fenced) = (Vec::new(), String::new(), false);
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with("```") {
+            fenced = !fenced;
+        } else if fenced {
+            found.push(line.split(" #").next().unwrap().trim().to_owned());
+        } else {
+            prose.push_str(line);
+            prose.push(' ');
+        }
+    }
+    found.extend(prose.split('`').skip(1).step_by(2).map(str::to_owned));
+    found.retain(|line| line.starts_with("digestd "));
+    found
+}
+
+#[test]
+fn every_command_of_the_runbook_and_of_the_alerts_works_as_it_is_written() {
+    for (name, at_least) in [("docs/runbook.md", 80), ("deploy/prometheus/alerts.yml", 20)] {
+        let lines = command_lines(&document(name));
+        assert!(lines.len() >= at_least, "{name}: only {} command lines", lines.len());
+        for line in lines {
+            let filled = line
+                .replace("{{ $labels.period }}", "2026-W49")
+                .replace("PERIOD", "2026-W49")
+                .replace("--period …", "--period 2026-W49")
+                .replace("KEY", "digest:2026-W49:customer-1842");
+            // The mere name of a command, in a sentence about it.
+            let bare = line.split_whitespace().count() == 2;
+            match whole(&filled) {
+                Ok(_) => {}
+                Err(error) if bare && error.kind() != ErrorKind::InvalidSubcommand => {}
+                Err(error) => panic!("{name}: {line}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_alert_has_its_section_in_the_runbook() {
+    let (alerts, runbook) = (document("deploy/prometheus/alerts.yml"), document("docs/runbook.md"));
+    let mut named = 0;
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        assert!(runbook.contains(&format!("\n## {alert}\n")), "the runbook has no {alert}");
+        let link = format!("runbook_url: docs/runbook.md#{}\n", alert.to_lowercase());
+        assert!(alerts.contains(&link), "{alert} does not lead to its section");
+        named += 1;
+    }
+    assert!(named > 10, "only {named} alerts were found");
+    let sections = runbook.lines().filter(|line| line.starts_with("## Digestd")).count();
+    assert_eq!(sections, named, "the runbook has a section of no alert");
+}

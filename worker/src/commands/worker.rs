@@ -13,10 +13,7 @@ pub(super) async fn run(config: Config) -> anyhow::Result<Exit> {
     let secrets = Secrets::from_env()?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let campaign = config.campaign.name.clone();
-    let queue = config.engine.task_queue.clone();
     let service = Service::connect(config, &secrets).await?;
-    tracing::info!(campaign, queue, "the worker is ready");
     service
         .run(async move {
             tokio::select! {

@@ -271,7 +271,7 @@ impl Message {
     }
 }
 
-/// `[http]`: the health checks.
+/// `[http]`: health checks and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// Where the worker listens.

@@ -2,6 +2,7 @@
 
 use crate::tell;
 use digest_activities::ledger::{Ledger, LedgerError, Told};
+use digest_activities::metrics::{EventResult, Metrics};
 use digest_workflows::operation::Rules;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,12 @@ pub(super) struct Inbox {
     client: Client,
     rules: Rules,
     bell: Arc<Notify>,
+    metrics: Arc<Metrics>,
 }
 
 impl Inbox {
-    pub(super) fn new(ledger: Ledger, client: Client, rules: Rules) -> Self {
-        Self { ledger, client, rules, bell: Arc::default() }
+    pub(super) fn new(ledger: Ledger, client: Client, rules: Rules, metrics: Arc<Metrics>) -> Self {
+        Self { ledger, client, rules, bell: Arc::default(), metrics }
     }
 
     /// Rings when something was stored.
@@ -50,12 +52,17 @@ impl Inbox {
             after = Some(last.place());
             for event in &untold {
                 match self.ledger.tell_event(event, &self.rules).await {
-                    // Only a hint: the workflow asks the ledger in any case.
-                    Ok(Told::Operation { key, ask: true }) => {
-                        tell::operation(&self.client, &key).await;
+                    Ok(Told::Operation { key, ask, changes }) => {
+                        for change in &changes {
+                            self.metrics.told(change);
+                        }
+                        if ask {
+                            // Only a hint: the workflow asks the ledger in any case.
+                            tell::operation(&self.client, &key).await;
+                        }
                     }
-                    Ok(Told::Operation { .. }) => {}
                     Ok(Told::Nobody { fault }) => {
+                        self.metrics.webhook_events(event.provider(), EventResult::Untellable, 1);
                         let (event, key) = (event.id(), event.key());
                         tracing::error!(event, key, fault, "an event is told to nobody, and kept");
                     }

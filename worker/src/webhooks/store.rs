@@ -2,6 +2,7 @@
 //! provider tells.
 
 use digest_activities::ledger::Ledger;
+use digest_activities::metrics::{EventResult, Metrics};
 use digest_activities::webhook::ProviderEvent;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -24,6 +25,7 @@ impl Store {
         ledger: Ledger,
         provider: &'static str,
         bell: Arc<Notify>,
+        metrics: Arc<Metrics>,
     ) -> (Self, JoinHandle<()>) {
         let (sender, mut receiver) = mpsc::channel::<Waiting>(WAITING_MAX);
         let storing = tokio::spawn(async move {
@@ -32,8 +34,18 @@ impl Store {
                 let (events, answers): (Vec<_>, Vec<_>) = waiting.drain(..).unzip();
                 let events: Vec<ProviderEvent> = events.into_iter().flatten().collect();
                 let stored = ledger.store_events(provider, &events).await;
-                if let Err(error) = &stored {
-                    tracing::warn!(%error, "events were not stored");
+                match &stored {
+                    Ok(stored) => {
+                        let repeated = events.len() as u64 - stored.new - stored.unknown_key;
+                        metrics.webhook_events(provider, EventResult::New, stored.new);
+                        metrics.webhook_events(
+                            provider,
+                            EventResult::UnknownKey,
+                            stored.unknown_key,
+                        );
+                        metrics.webhook_events(provider, EventResult::Repeated, repeated);
+                    }
+                    Err(error) => tracing::warn!(%error, "events were not stored"),
                 }
                 for answer in answers {
                     let _ = answer.send(stored.is_ok());

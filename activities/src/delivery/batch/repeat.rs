@@ -15,6 +15,7 @@ use digest_workflows::operation::{BatchRef, CannotBegin, Event, OperationKey};
 use futures::future::join_all;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio::time::sleep_until;
 
 /// What spreads one random number over the members of a batch.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
@@ -55,7 +56,7 @@ impl Delivery<'_> {
         token: &Token,
     ) -> Result<Progress, Early> {
         let (parts, ledger, rules) = (self.parts, &self.parts.ledger, &stored.rules);
-        let slot = self.slot(answer).await?;
+        let (slot, due) = self.slot(answer).await?;
         let Ok(place) = parts.listening.clone().try_acquire_owned() else {
             return Err(early(answer, Pause::Listening));
         };
@@ -63,6 +64,7 @@ impl Delivery<'_> {
             Ok(ready) => ready,
             Err(failure) => return Err(self.close(failure, answer.moment.now).await?),
         };
+        sleep_until(due).await;
         if let Err(early) = self.all_still_wanted(answer, stored).await {
             ready.abandon().await;
             return Err(early);

@@ -13,6 +13,7 @@ use digest_workflows::activities::{Evidence, OperationInput, Progress};
 use digest_workflows::operation::{Event, OperationKey, Rules};
 use futures::future::join_all;
 use std::sync::Arc;
+use std::time::Instant;
 use temporalio_client::Client;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -54,7 +55,13 @@ impl Outgoing {
         // A task of its own: it goes on while what it is about is recorded.
         let mut conversation = tokio::spawn(async move {
             lease.or_over(parts.pacer.before_writing(places)).await;
+            let begun = Instant::now();
             let reply = converse(ready, frozen, lease).await;
+            let replies = match &reply {
+                BatchReply::Whole(reply) => std::slice::from_ref(reply),
+                BatchReply::Each(replies) => replies,
+            };
+            parts.metrics.answered(replies, begun.elapsed());
             crash::point("accepted");
             reply
         });
@@ -96,7 +103,10 @@ impl Outgoing {
             let recorded = recorded.as_mut().and_then(Iterator::next);
             let payload = news(recorded.is_some(), &evidence);
             let answer = match recorded {
-                Some(recorded) => progress(recorded),
+                Some(recorded) => {
+                    self.parts.metrics.recorded(&evidence.event, &recorded, false);
+                    progress(recorded)
+                }
                 None => Progress {
                     operation: begun.operation.clone(),
                     now: begun.begun_at,
@@ -122,8 +132,13 @@ impl Outgoing {
             return;
         }
         tracing::info!(batch = self.frozen.key, members = evidence.len(), "a late answer");
-        let recorded = self.record(&evidence, "late answer").await.is_some();
-        let untold = evidence.into_iter().map(|(key, evidence)| (key, news(recorded, &evidence)));
+        let recorded = self.record(&evidence, "late answer").await;
+        for ((_, evidence), recorded) in evidence.iter().zip(recorded.iter().flatten()) {
+            self.parts.metrics.recorded(&evidence.event, recorded, true);
+        }
+        let is_recorded = recorded.is_some();
+        let untold =
+            evidence.into_iter().map(|(key, evidence)| (key, news(is_recorded, &evidence)));
         tell_all(&self.client, untold.collect()).await;
     }
 

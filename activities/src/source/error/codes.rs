@@ -71,7 +71,7 @@ fn judge_mysql(number: u16, state: &str) -> Judgement {
 /// The database's own words, unless they may repeat a value: PostgreSQL quotes the offending one in
 /// class 22, MySQL also where a key is not unique, and a user's function says what it likes (class
 /// P0, or 45).
-pub(super) fn words(answer: &dyn DatabaseError) -> String {
+pub(crate) fn words(answer: &dyn DatabaseError) -> String {
     let code = answer.code().unwrap_or_default();
     if is_sqlite(answer) {
         return answer.message().to_owned();
@@ -90,6 +90,28 @@ pub(super) fn words(answer: &dyn DatabaseError) -> String {
         "P0" => format!("a function raised an error ({code})"),
         "45" if number.is_some() => format!("a trigger or function raised an error ({code})"),
         _ => format!("{} ({code})", answer.message()),
+    }
+}
+
+/// What somebody has to do about an answer, where the code tells: a disk is full, or a database can only
+/// be read.
+pub(crate) fn cure(answer: &dyn DatabaseError) -> Option<&'static str> {
+    const ROOM: &str = "make room on its disk";
+    const WRITABLE: &str = "it can only be read: give the url of the server that is written to, or make the file writable";
+    let code = answer.code().unwrap_or_default();
+    if is_sqlite(answer) {
+        return match code.parse::<i32>().unwrap_or_default() & 0xff {
+            // READONLY, FULL
+            8 => Some(WRITABLE),
+            13 => Some(ROOM),
+            _ => None,
+        };
+    }
+    match code.as_ref() {
+        // read_only_sql_transaction; disk_full
+        "25006" => Some(WRITABLE),
+        "53100" => Some(ROOM),
+        _ => None,
     }
 }
 

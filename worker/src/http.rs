@@ -1,0 +1,88 @@
+//! The worker's own HTTP: health checks and metrics, for a service manager and a monitoring system.
+//! It is not for strangers; it asks nobody who they are.
+
+use crate::metrics::Exposition;
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::get};
+use digest_activities::ledger::Ledger;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// How long the ledger may take to tell the time.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The format of Prometheus, as its documentation of exposition formats names it.
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the answers come from.
+#[derive(Clone)]
+pub struct Http {
+    /// Asked whether it answers.
+    pub ledger: Ledger,
+    /// Whether the worker is draining.
+    pub drain: watch::Receiver<bool>,
+    /// The metrics.
+    pub exposition: Arc<Exposition>,
+}
+
+/// Takes `[http] listen`, before anything that is given a port by chance could have it.
+///
+/// # Errors
+/// When the address is taken, or is not one of this machine.
+pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
+    let listener = TcpListener::bind(listen).await.with_context(|| {
+        format!("cannot listen on {listen}; set [http] listen to a free address")
+    })?;
+    tracing::info!(address = %listener.local_addr().unwrap_or(listen), "health checks");
+    Ok(listener)
+}
+
+impl Http {
+    /// Answers on `listener`, in a task of its own.
+    #[must_use]
+    pub fn serve(self, listener: TcpListener) -> JoinHandle<()> {
+        let app = Router::new()
+            .route("/healthz", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .route("/metrics", get(metrics))
+            .with_state(self);
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "health checks ended");
+            }
+        })
+    }
+}
+
+/// Ready to begin attempts: not draining, and the ledger answers.
+async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
+    if *http.drain.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    if answers(&http.ledger).await {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the ledger does not answer\n")
+    }
+}
+
+async fn metrics(State(http): State<Http>) -> Response {
+    let ledger_is_up = answers(&http.ledger).await;
+    match http.exposition.text(ledger_is_up).await {
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be written");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the log says why\n").into_response()
+        }
+    }
+}
+
+async fn answers(ledger: &Ledger) -> bool {
+    matches!(tokio::time::timeout(PATIENCE, ledger.now()).await, Ok(Ok(_)))
+}
