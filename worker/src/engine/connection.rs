@@ -8,7 +8,8 @@ use temporalio_client::errors::ClientConnectError;
 use temporalio_client::grpc::WorkflowService;
 use temporalio_client::tonic::{Code, IntoRequest as _, Status};
 use temporalio_client::{
-    Client, ClientOptions, Connection, ConnectionOptions, NamespacedClient as _, RetryOptions, Url,
+    Client, ClientOptions, Connection, ConnectionOptions, GrpcCompression, NamespacedClient as _,
+    RetryOptions, Url,
 };
 use temporalio_common::protos::temporal::api::workflowservice::v1::DescribeNamespaceRequest;
 use url::Host;
@@ -102,6 +103,10 @@ fn settings(target: &Target) -> Result<(ConnectionOptions, String), EngineError>
     };
     options.identity.clone_from(&target.identity);
     options.connect_timeout = Some(HANDSHAKE_TIMEOUT);
+    if !is_secured(&options) {
+        // Packing each message costs both sides more than a near network does.
+        options.grpc_compression = GrpcCompression::None;
+    }
     let namespace =
         target.namespace.clone().or(from_environment).unwrap_or_else(|| "default".to_owned());
     Ok((options, namespace))
@@ -122,6 +127,11 @@ fn url(address: &str, tls: bool) -> Result<Url, String> {
     }
 }
 
+/// Whether it is TLS: then the server may be far away.
+fn is_secured(options: &ConnectionOptions) -> bool {
+    options.tls_options.is_some() || options.target.scheme() == "https"
+}
+
 /// `host:port` of a URL.
 fn plain(url: &str) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -130,7 +140,7 @@ fn plain(url: &str) -> String {
 
 /// What else may be wrong with an address where nothing answers in time or sense.
 fn tls_hint(options: &ConnectionOptions) -> &'static str {
-    if options.tls_options.is_some() || options.target.scheme() == "https" {
+    if is_secured(options) {
         "; TLS is on, so check too that the server speaks TLS and that its certificate is trusted \
          (TEMPORAL_TLS_SERVER_CA_CERT_PATH)"
     } else {
