@@ -3,7 +3,7 @@
 use super::database::{Row, Tx, values};
 use super::{Ledger, LedgerError};
 use crate::message::FrozenMessage;
-use digest_workflows::operation::OperationKey;
+use digest_workflows::operation::{OperationKey, State};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -86,30 +86,34 @@ impl Ledger {
         key: &OperationKey,
         message: &FrozenMessage,
     ) -> Result<FrozenMessage, LedgerError> {
-        let mut tx = self.db.begin().await?;
         let text = key.to_string();
+        let (head, mime) = message.clone().split();
+        let hash = message.content_hash.as_str();
         // Under the lock that it takes, the operation can't settle and have its content dropped.
-        let open = tx
-            .execute(
-                "update @operations set content_hash = coalesce(content_hash, $2) where key = $1 \
-                 and state in ('selected', 'sending', 'retrying', 'unknown')",
-                values![text.as_str(), message.content_hash.as_str()],
-            )
-            .await?;
-        if open == 0 {
-            let sql = "select 1 from @operations where key = $1";
-            let there = tx.row(sql, values![text.as_str()]).await?.is_some();
-            let is = if there { LedgerError::Settled } else { LedgerError::NoSuchOperation };
-            return Err(is(text));
+        let sql = format!(
+            "insert into @messages (key, message, mime, content_hash) \
+             select $1, $2, $3, $4 from @operations o where o.key = $1 \
+             and o.state in ('selected', 'sending', 'retrying', 'unknown') {} \
+             on conflict (key) do nothing returning message, mime, content_hash",
+            self.db.lock("for update of o")
+        );
+        let head = serde_json::to_string(&head)?;
+        let rows = self.db.write(&sql, values![text.as_str(), head, mime, hash]).await?;
+        if let Some(row) = rows.first() {
+            return Stored::read(row, 0)?.join(&text);
         }
-        let row = match insert_message(&mut tx, &text, message).await? {
-            Some(row) => Some(row),
-            None => tx.row(MESSAGE, values![text.as_str()]).await?,
-        };
-        tx.commit().await?;
-        let row =
-            row.ok_or_else(|| LedgerError::corrupt(format!("no message stored for {key}")))?;
-        Stored::read(&row, 0)?.join(&text)
+        let sql = "select m.message, m.mime, m.content_hash, o.state from @operations o \
+                   left join @messages m on m.key = o.key where o.key = $1";
+        let rows = self.db.read(sql, values![text.as_str()]).await?;
+        let row = rows.first().ok_or_else(|| LedgerError::NoSuchOperation(text.clone()))?;
+        let state = State::from_name(&row.text(3)?);
+        if state.is_none_or(|state| state == State::Sent || state.is_terminal()) {
+            return Err(LedgerError::Settled(text));
+        }
+        if row.maybe_text(0)?.is_none() {
+            return Err(LedgerError::corrupt(format!("no message stored for {key}")));
+        }
+        Stored::read(row, 0)?.join(&text)
     }
 }
 
@@ -206,18 +210,18 @@ pub(super) async fn replace_content(
     Ok(())
 }
 
-/// Stores `message` where none is stored, and reads it back; `None` where one was.
 async fn insert_message(
     tx: &mut Tx,
     key: &str,
     message: &FrozenMessage,
-) -> Result<Option<Row>, LedgerError> {
+) -> Result<(), LedgerError> {
     let (head, mime) = message.clone().split();
     let hash = message.content_hash.as_str();
-    tx.row(
+    tx.execute(
         "insert into @messages (key, message, mime, content_hash) values ($1, $2, $3, $4) \
-         on conflict (key) do nothing returning message, mime, content_hash",
+         on conflict (key) do nothing",
         values![key, serde_json::to_string(&head)?, mime, hash],
     )
-    .await
+    .await?;
+    Ok(())
 }

@@ -239,6 +239,14 @@ impl Database {
         })
     }
 
+    /// The clause `lock`, where the database locks rows; SQLite's transaction is one lock.
+    pub(super) const fn lock<'a>(&self, lock: &'a str) -> &'a str {
+        match self {
+            Self::Sqlite { .. } => "",
+            Self::Postgres { .. } => lock,
+        }
+    }
+
     /// The clock as an expression, in milliseconds.
     pub(super) const fn clock(&self) -> &'static str {
         match self {

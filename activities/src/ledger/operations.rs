@@ -245,14 +245,16 @@ pub(super) async fn apply(
     Ok(change)
 }
 
-/// Stores the operation with the columns that queries need.
+/// Stores the operation with the columns that queries need, and the hash of its message, which stays
+/// when that is dropped.
 pub(super) async fn save(tx: &mut Tx, loaded: &Loaded, rules: &Rules) -> Result<(), LedgerError> {
     let op = &loaded.operation;
     let message_id = op.accepted.as_ref().and_then(|accepted| accepted.message_id.clone());
     tx.execute(
         "update @operations set state = $2, class = $3, since = $4, attempts = $5, at_rest = $6, \
          contradicted = $7, undelivered = $8, cleanup_failed = $9, message_id = $10, \
-         machine = $11 where key = $1",
+         machine = $11, content_hash = coalesce(content_hash, \
+         (select m.content_hash from @messages m where m.key = $1)) where key = $1",
         values![
             loaded.key.as_str(),
             op.state.name(),

@@ -139,7 +139,8 @@ impl Ledger {
         let text = key.to_string();
         let row = tx
             .row(
-                "select machine, frozen_at, enqueued_at, content_hash from @operations \
+                "select machine, frozen_at, enqueued_at, coalesce(content_hash, \
+                 (select m.content_hash from @messages m where m.key = $1)) from @operations \
                  where key = $1",
                 values![text.as_str()],
             )
