@@ -104,7 +104,7 @@ async fn a_run_scans_no_growing_table_on_sqlite() {
     whole_run(&bench).await;
     let statements = STATEMENTS.lock().unwrap().clone();
     let about = |word: &str| statements.iter().filter(|sql| sql.starts_with(word)).count();
-    assert!(about("select") > 5 && about("insert") > 3 && about("update") > 5, "{statements:#?}");
+    assert!(about("select") > 5 && about("insert") > 3 && about("update") > 3, "{statements:#?}");
     for sql in statements {
         let first = sql.split_whitespace().next().unwrap_or_default().to_lowercase();
         if !["select", "insert", "update", "delete", "with"].contains(&first.as_str()) {
