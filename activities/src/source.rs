@@ -325,7 +325,7 @@ impl Source {
         parameters: &Parameters<'_>,
         key: &OperationKey,
     ) -> Result<bool, SourceError> {
-        let id = self.customer_id(parameters, &key.customer_id()).await?;
+        let id = self.customer_id(parameters, &key.source_customer_id()).await?;
         within(Query::StillWanted, CONSENT_SECONDS, async {
             let mut session = self.database.read(Query::StillWanted, CONSENT_SECONDS).await?;
             let wanted = session.affirms(self.consent(parameters, key, &id)).await?;
@@ -354,7 +354,7 @@ impl Source {
         key: &OperationKey,
     ) -> Result<u64, SourceError> {
         let Some(statement) = &self.cleanup else { return Ok(0) };
-        let id = self.customer_id(parameters, &key.customer_id()).await?;
+        let id = self.customer_id(parameters, &key.source_customer_id()).await?;
         let mut binder = self.binder();
         let sql = binder.statement(statement, parameters, Some((key, &id)));
         within(Query::Cleanup, CLEANUP_SECONDS, async {

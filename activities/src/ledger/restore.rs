@@ -116,7 +116,7 @@ async fn adopt(tx: &mut Tx, key: &OperationKey) -> Result<(), LedgerError> {
             campaign,
             period.to_string(),
             position,
-            key.customer_id(),
+            key.source_customer_id(),
             operation.state.name(),
             now,
             serde_json::to_string(&operation)?,
