@@ -52,6 +52,7 @@ pub enum Command {
     Worker(operate::WorkerArgs),
     Schedule(operate::ScheduleArgs),
     Run(operate::RunArgs),
+    Canary(operate::CanaryArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
     Audit(read::AuditArgs),

@@ -1,6 +1,7 @@
 //! The commands: one file each.
 
 mod audit;
+mod canary;
 mod check;
 mod cleanup;
 mod completions;
@@ -48,6 +49,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Worker(_) => worker::run(config()?).await,
         Command::Schedule(args) => Box::pin(schedule::run(config()?, args)).await,
         Command::Run(args) => run::run(config()?, args).await,
+        Command::Canary(args) => canary::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,
         Command::Audit(args) => audit::run(config()?, args).await,

@@ -86,12 +86,8 @@ fn render(
     rows: &[Value],
     selected_at: Timestamp,
 ) -> anyhow::Result<Option<Message>> {
-    let input = RenderInput {
-        key: &customer.key,
-        customer: customer.data.reveal(),
-        rows,
-        selected_at,
-    };
+    let input =
+        RenderInput { key: &customer.key, customer: customer.data.reveal(), rows, selected_at };
     match templates.render(&input) {
         Ok(Rendered::Message(message)) => Ok(Some(parts(&message))),
         Ok(Rendered::NothingToSend) => Ok(None),

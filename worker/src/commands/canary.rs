@@ -1,0 +1,50 @@
+//! `digestd canary`: a test message on the real path, to an address of the operator's.
+
+use crate::canary::{self, Report, Request};
+use crate::check;
+use crate::cli::Exit;
+use crate::cli::operate::CanaryArgs;
+use crate::config::{Config, Secrets};
+use crate::output;
+use digest_workflows::operation::canary::campaign_of_canaries;
+
+/// Sends a canary, with `--force-failures` after everything was checked and with two more, and prints
+/// what that has shown.
+///
+/// # Errors
+/// What keeps a message from being sent at all; nothing was sent then.
+pub(super) async fn run(config: Config, args: CanaryArgs) -> anyhow::Result<Exit> {
+    let request = Request {
+        customer: args.customer,
+        to: args.to,
+        period: args.period,
+        rehearse: args.force_failures,
+        timeout: args.timeout,
+    };
+    let before =
+        if request.rehearse { Box::pin(check::everything(&config.file)).await } else { Vec::new() };
+    let exit = check::exit(&before);
+    if exit != Exit::Done {
+        let text: Vec<String> = before.iter().map(ToString::to_string).collect();
+        output::say(&text.join("\n"))?;
+        output::say("nothing was sent: correct the problems, then run this again")?;
+        return Ok(exit);
+    }
+    let secrets = Secrets::from_env()?;
+    let sent = Box::pin(canary::send(&config, &secrets, &request)).await?;
+    let campaign = campaign_of_canaries(&config.campaign.name);
+    let report = canary::report(campaign, before, &sent, &config.engine.task_queue);
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&text(&report))?;
+    }
+    Ok(report.exit())
+}
+
+fn text(report: &Report) -> String {
+    let mut lines: Vec<String> = report.checks.iter().map(ToString::to_string).collect();
+    lines.push(String::new());
+    lines.push(report.verdict().to_owned());
+    lines.join("\n")
+}
