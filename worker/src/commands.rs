@@ -11,6 +11,7 @@ mod dry_run;
 mod forget;
 mod hold;
 mod init;
+mod man;
 mod policy;
 mod preview;
 mod replay;
@@ -65,6 +66,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Suppressions(args) => suppressions::run(config()?, args).await,
         Command::Policy(args) => policy::run(&config()?, &args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -102,7 +102,8 @@ async fn what_waits_is_given_up_and_what_is_in_doubt_is_not(place: Place) {
 
 async fn a_hold_of_canaries_ends_with_the_next_one(place: Place) {
     let bench = place.bench(1).await;
-    let resume = || bench.ledger.resume_canaries(&canaries(), bench.period, TEST);
+    let canaries = canaries();
+    let resume = || bench.ledger.resume_canaries(&canaries, bench.period, TEST);
     assert!(!resume().await.unwrap(), "there was none yet");
     let key = bench.canary(1).await;
     bench.closed(&key, FailureClass::Configuration, "suspended").await;

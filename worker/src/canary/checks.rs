@@ -101,6 +101,13 @@ fn stuck(shown: &Shown, task_queue: &str) -> Option<String> {
             shown.key
         ));
     }
+    if matches!(shown.state, State::Selected | State::Sending | State::Retrying) {
+        return Some(format!(
+            "still under way ({}), and nothing is known to be wrong; wait longer with --timeout, and \
+             see what becomes of it with `digestd show {}`",
+            shown.state, shown.key
+        ));
+    }
     let given_up = shown.timeline.iter().any(|line| line.event == "cancelled");
     if shown.state != State::Suppressed || !given_up {
         return None;
@@ -202,4 +209,125 @@ fn dead_letter(shown: &Shown, stuck: Option<String>) -> Line {
         DEAD_LETTER,
         format!("refused for good on purpose, and not tried again: {}", shown.key),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest_activities::ledger::{AttemptLine, TransitionLine};
+    use digest_workflows::operation::Operation;
+    use jiff::Timestamp;
+
+    const ACCEPTED: &str = "accepted";
+    const REFUSED: &str = "not_sent: transport (forced by a canary)";
+    const REJECTED: &str = "not_sent: rejected (forced by a canary)";
+
+    /// An operation in `state` with attempts of these outcomes; those accepted were handed over.
+    fn shown(state: State, class: Option<FailureClass>, outcomes: &[&str]) -> Shown {
+        let at = Timestamp::UNIX_EPOCH;
+        let attempts = outcomes.iter().zip(1..).map(|(outcome, number)| AttemptLine {
+            generation: 1,
+            ordinal: number,
+            number,
+            handed_over_at: (*outcome == ACCEPTED).then_some(at),
+            lease_ends: None,
+            outcome: Some((*outcome).to_owned()),
+            batch: None,
+        });
+        Shown {
+            key: "digest-canary:2026-W42:1~20261014T081502117".to_owned(),
+            state,
+            class,
+            provider: Some("smtp".to_owned()),
+            message_id: None,
+            undelivered: false,
+            suppressed: None,
+            attempts: attempts.collect(),
+            timeline: Vec::new(),
+            ui_url: None,
+            frozen_at: at,
+            enqueued_at: None,
+            content_hash: None,
+            held_because: None,
+            operation: Operation::selected(at),
+        }
+    }
+
+    fn given_up(outcomes: &[&str], held_because: Option<&str>) -> Shown {
+        let line = TransitionLine {
+            at: Timestamp::UNIX_EPOCH,
+            event: "cancelled".to_owned(),
+            from: None,
+            to: None,
+            by: super::super::BY.to_owned(),
+            reason: None,
+            note: None,
+        };
+        let shown = shown(State::Suppressed, Some(FailureClass::Suppressed), outcomes);
+        let held_because = held_because.map(str::to_owned);
+        Shown { timeline: vec![line], held_because, ..shown }
+    }
+
+    fn of(canaries: Vec<(Rehearsal, Shown)>) -> Report {
+        let sent = Sent { period: Period::parse("2026-W42").unwrap(), canaries };
+        report("digest-canary".to_owned(), Vec::new(), &sent, "digest")
+    }
+
+    fn rehearsed() -> Vec<(Rehearsal, Shown)> {
+        let rejected = Some(FailureClass::Rejected);
+        vec![
+            (Rehearsal::None, shown(State::Cleaned, None, &[ACCEPTED])),
+            (Rehearsal::Transient, shown(State::Cleaned, None, &[REFUSED, ACCEPTED])),
+            (Rehearsal::Permanent, shown(State::Dead, rejected, &[REJECTED])),
+        ]
+    }
+
+    #[test]
+    fn a_rehearsal_that_went_as_it_should_enables_the_schedule() {
+        let report = of(rehearsed());
+        assert!(report.checks.iter().all(|line| line.ok), "{report:?}");
+        assert_eq!((report.schedule_may_be_enabled, report.exit()), (Some(true), Exit::Done));
+        let alone = of(rehearsed().into_iter().take(1).collect());
+        assert_eq!((alone.schedule_may_be_enabled, alone.exit()), (None, Exit::Done));
+        assert!(alone.verdict().contains("--force-failures"));
+    }
+
+    #[test]
+    fn whatever_goes_otherwise_forbids_it_with_the_reason() {
+        let rejected = Some(FailureClass::Rejected);
+        for (place, wrong, name, words) in [
+            (0, given_up(&[], None), DELIVERY, "no worker has taken it"),
+            (0, given_up(&[REFUSED], Some("configuration: no")), DELIVERY, "held, and given up"),
+            (0, given_up(&[REFUSED], None), DELIVERY, "the last attempt: not_sent: transport"),
+            (0, shown(State::Dead, rejected, &[REJECTED]), DELIVERY, "it ended dead (rejected)"),
+            (0, shown(State::Sent, None, &[ACCEPTED]), NO_TRACE, "still stored"),
+            (0, shown(State::Sending, None, &[]), DELIVERY, "still under way"),
+            (1, shown(State::Cleaned, None, &[ACCEPTED]), RETRY, "without the refusal"),
+            (1, shown(State::Dead, None, &[REFUSED]), RETRY, "it ended dead"),
+            (2, shown(State::Dead, rejected, &[REJECTED, REJECTED]), DEAD_LETTER, "it ended dead"),
+            (2, shown(State::Cleaned, None, &[ACCEPTED]), DEAD_LETTER, "it ended cleaned"),
+        ] {
+            let mut canaries = rehearsed();
+            canaries[place].1 = wrong;
+            let report = of(canaries);
+            let bad: Vec<_> = report.checks.iter().filter(|line| !line.ok).collect();
+            assert!(bad.len() == 1 && bad[0].name == name, "{words}: {bad:?}");
+            assert!(bad[0].detail.contains(words), "{words}: {}", bad[0].detail);
+            assert_eq!(
+                (report.schedule_may_be_enabled, report.exit()),
+                (Some(false), Exit::Failed)
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_delivery_is_a_matter_for_a_human() {
+        let mut canaries = rehearsed();
+        canaries[0].1 = shown(State::Unknown, Some(FailureClass::Ambiguous), &[]);
+        let report = of(canaries);
+        assert_eq!(
+            (report.schedule_may_be_enabled, report.exit()),
+            (Some(false), Exit::NeedsHuman)
+        );
+    }
 }

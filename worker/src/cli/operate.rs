@@ -156,3 +156,14 @@ pub struct CompletionsArgs {
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
 }
+
+/// Print the manual page, or write one for each command
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  digestd man /usr/local/share/man/man1\n  digestd man > digestd.1"
+)]
+pub struct ManArgs {
+    /// Write digestd.1 and a page for each command into this folder; created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}

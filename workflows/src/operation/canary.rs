@@ -96,6 +96,15 @@ impl OperationKey {
         }
     }
 
+    /// The key of the customer's own message: for a canary, of the one that it is a test of. Consent is
+    /// asked about that one.
+    #[must_use]
+    pub fn tested(&self) -> Self {
+        tested_campaign(self.campaign())
+            .and_then(|name| Self::new(name, self.period(), &self.source_customer_id()).ok())
+            .unwrap_or_else(|| self.clone())
+    }
+
     /// What is to become of it, if it is a canary.
     #[must_use]
     pub fn rehearsal(&self) -> Rehearsal {
@@ -140,6 +149,8 @@ mod tests {
             assert_eq!(key.campaign(), "digest-canary");
             assert!(key.is_canary() && key.is_canary_of("digest") && !key.is_canary_of("dig"));
             assert_eq!(key.source_customer_id(), id);
+            let own = OperationKey::new("digest", key.period(), id).unwrap();
+            assert_eq!((key.tested(), own.tested()), (own.clone(), own));
             assert_eq!(OperationKey::parse(&key.to_string()).unwrap(), key);
             assert_eq!(key.rehearsal(), Rehearsal::None);
         }
