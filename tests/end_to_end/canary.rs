@@ -107,6 +107,8 @@ async fn forced_failures_show_that_the_schedule_may_be_enabled() {
     assert!(!inbox.contains_key(&keys[2]), "a refusal on purpose reached the provider");
     let letters = world.ledger.count("@dead_letters where class = 'rejected'").await;
     assert_eq!(letters, 1);
+    let shown = world.digestd("show --customer customer-0001 --json").await;
+    assert!(shown.code == 0 && keys.iter().all(|key| shown.stdout.contains(key)), "{shown:?}");
     // Erasing the customer erases what the dead letter still has of them.
     assert_eq!(contents(&world, &keys[2]).await, 2);
     let forget = "forget --customer customer-0001 --reason test";
