@@ -4,8 +4,6 @@
 //! container. Otherwise git is asked, for a release build alone: others would be built anew after each
 //! commit. Where neither tells, the version stands alone.
 
-#![expect(clippy::print_stdout, reason = "cargo reads what a build script prints")]
-
 use std::process::Command;
 
 fn main() {
@@ -21,6 +19,8 @@ fn main() {
 
 /// The commit that the sources are of, if git and a repository are there.
 fn by_git() -> Option<String> {
+    // In an archive that was unpacked inside of some other repository, that one's commit says nothing.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     // A commit changes the log of HEAD, which a worktree has elsewhere than a clone.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");

@@ -160,7 +160,7 @@ async fn whoever_does_not_want_it_or_cannot_be_written_to_gets_none() {
     let Some(world) = world("refused-canary").customers(2).start().await else { return };
     let nowhere = format!("canary --customer customer-0001 --to wombat --period {PERIOD}");
     let said = world.digestd(&nowhere).await;
-    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(said.code, 2, "{said:?}");
     assert!(said.stderr.contains("--to") && !said.stderr.contains("wombat"), "{said:?}");
     let nobody = format!("canary --customer customer-9999 --to {TO} --period {PERIOD}");
     let said = world.digestd(&nobody).await;

@@ -12,6 +12,7 @@ mod checks;
 pub use checks::{Report, report};
 
 use crate::assemble;
+use crate::cli::UsageError;
 use crate::config::{Config, Secrets};
 use crate::selected::Selected;
 use crate::sweep::Sweep;
@@ -19,6 +20,7 @@ use anyhow::{Context, bail};
 use digest_activities::ledger::{Actor, FrozenData, GONE_BACK, Ledger, NewCanary, Shown};
 use digest_activities::message::{Redacted, RenderInput, Rendered, Templates};
 use digest_workflows::operation::canary::campaign_of_canaries;
+use digest_workflows::operation::key::KEY_BYTES_MAX;
 use digest_workflows::operation::{FailureClass, KeyError, OperationKey, Period, Rehearsal, Rules};
 use jiff::SignedDuration;
 use std::time::Duration;
@@ -123,14 +125,16 @@ pub async fn send(config: &Config, secrets: &Secrets, request: &Request) -> anyh
 /// A canary's key is longer than that of the customer's message.
 fn too_long(campaign: &str, error: KeyError) -> anyhow::Error {
     match error {
-        KeyError::Campaign(name) => anyhow::anyhow!(
+        KeyError::Campaign(name) => UsageError(format!(
             "the campaign {campaign:?} can have no canary, because {name:?} has more than 40 \
              characters; shorten [campaign] name before its first run"
-        ),
-        KeyError::TooLong { bytes } => anyhow::anyhow!(
-            "a canary's key would have {bytes} bytes and may have 250; name a customer with a shorter \
-             id"
-        ),
+        ))
+        .into(),
+        KeyError::TooLong { bytes } => UsageError(format!(
+            "a canary's key would have {bytes} bytes and may have {KEY_BYTES_MAX}; name a customer \
+             with a shorter id"
+        ))
+        .into(),
         error => error.into(),
     }
 }
@@ -166,10 +170,13 @@ fn frozen(
                  \"skip\"; name a customer with rows, or another --period",
                 one.period
             ),
-            Err(failure) if failure.class == FailureClass::Recipient => bail!(
-                "nothing was sent: what --to names cannot be written to: {failure}; write an address \
-                 of the campaign's channel"
-            ),
+            Err(failure) if failure.class == FailureClass::Recipient => {
+                return Err(UsageError(format!(
+                    "nothing was sent: what --to names cannot be written to: {failure}; write an \
+                     address of the campaign's channel"
+                ))
+                .into());
+            }
             Err(failure) => bail!("nothing was sent: the message cannot be rendered: {failure}"),
         }
     }

@@ -95,7 +95,9 @@ pub async fn after_restore(
     drop(answers);
     restored.terminated = terminate(client, campaign).await?;
     let actor = Actor { by: BY, reason: Some("restored, and compared with the engine") };
-    restored.resumed = ledger.resume_after_restore(campaign, actor).await?;
+    for campaign in campaigns(campaign) {
+        restored.resumed += ledger.resume_after_restore(&campaign, actor).await?;
+    }
     Ok(restored)
 }
 

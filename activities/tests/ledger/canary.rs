@@ -114,6 +114,11 @@ async fn a_hold_of_canaries_ends_with_the_next_one(place: Place) {
     assert!(!bench.ledger.has_gone_back(CAMPAIGN).await.unwrap());
     bench.ledger.hold_gone_back(CAMPAIGN, bench.period).await.unwrap();
     assert!(bench.ledger.has_gone_back(CAMPAIGN).await.unwrap());
+    assert!(
+        bench.answer(&key).await.moment.held,
+        "a canary may go out on a ledger that has gone back"
+    );
+    assert_eq!(bench.ledger.resume_after_restore(&canaries, TEST).await.unwrap(), 1);
 }
 
 async fn forgetting_and_retention_reach_canaries(place: Place) {
