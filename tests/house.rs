@@ -206,7 +206,7 @@ fn every_test_that_the_page_on_security_names_exists() {
     let mut tests = 0;
     let mut file = String::new();
     for span in code {
-        if span.ends_with(".rs") {
+        if Path::new(span).extension().is_some_and(|extension| extension == "rs") {
             file = read(span);
         } else if span.matches('_').count() > 1 && span.chars().all(is_of_a_name) {
             let named = [format!("fn {span}("), format!("fn {span}<")];
