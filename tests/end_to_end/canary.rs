@@ -157,7 +157,7 @@ async fn a_canary_that_finds_a_wrong_configuration_holds_no_run_and_the_next_one
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_want_it_or_cannot_be_written_to_gets_none() {
-    let Some(world) = world("refused-canary").customers(2).start().await else { return };
+    let Some(world) = world("unwanting").customers(2).start().await else { return };
     let nowhere = format!("canary --customer customer-0001 --to wombat --period {PERIOD}");
     let said = world.digestd(&nowhere).await;
     assert_eq!(said.code, 2, "{said:?}");
