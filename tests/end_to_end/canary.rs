@@ -40,7 +40,7 @@ async fn contents(world: &World, key: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_canary_may_be_repeated_is_in_no_count_and_touches_nothing_of_the_customers() {
-    let Some(world) = world("canary").customers(3).start().await else { return };
+    let Some(world) = world("canary").customers(3).postgres().start().await else { return };
     let worker = world.worker().await;
     let mut sent = Vec::new();
     for _ in 0..2 {
@@ -90,8 +90,16 @@ async fn a_canary_may_be_repeated_is_in_no_count_and_touches_nothing_of_the_cust
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forced_failures_show_that_the_schedule_may_be_enabled() {
-    let Some(world) = world("rehearsal").customers(2).postgres().start().await else { return };
-    assert_eq!(world.digestd("setup").await.code, 0);
+    let Some(mut world) = world("rehearsal").customers(2).start().await else { return };
+    // A check that fails keeps everything from being sent.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    world.edit("http.listen", taken.local_addr().unwrap().to_string());
+    let (said, report) = canary(&world, "--force-failures").await;
+    assert_eq!((said.code, keys(&report)), (1, Vec::new()), "{said:?}");
+    assert_eq!(report["schedule_may_be_enabled"], false);
+    assert_eq!(checks(&report).get("http"), Some(&false));
+    assert_eq!(world.ledger.count("@operations").await, 0);
+    world.edit("http.listen", "127.0.0.1:0");
     let _worker = world.worker().await;
     let (said, report) = canary(&world, "--force-failures").await;
     assert_eq!(said.code, 0, "{said:?}");

@@ -9,7 +9,7 @@
 
 mod checks;
 
-pub use checks::{Report, report};
+pub use checks::{Report, not_sent, report};
 
 use crate::assemble;
 use crate::cli::UsageError;

@@ -18,8 +18,8 @@ const DEAD_LETTER: &str = "dead letter";
 pub struct Report {
     /// The campaign of the canaries.
     pub campaign: String,
-    /// The period that they were rendered for.
-    pub period: Period,
+    /// The period that they were rendered for; `None` where none was sent.
+    pub period: Option<Period>,
     /// Their keys.
     pub keys: Vec<String>,
     /// Each check by name.
@@ -32,7 +32,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// The exit code: 4 where a delivery is unknown, else 1 where a check is not as it should be.
+    /// The exit code: 4 where a delivery is unknown, else 1 where a check is not as it should be, or 2
+    /// where the configuration is wrong.
     #[must_use]
     pub const fn exit(&self) -> Exit {
         self.exit
@@ -40,11 +41,15 @@ impl Report {
 
     /// What a person is told at the end.
     #[must_use]
-    pub const fn verdict(&self) -> &'static str {
+    pub fn verdict(&self) -> &'static str {
         match (self.schedule_may_be_enabled, self.exit) {
             (Some(true), _) => {
                 "the schedule may be enabled: look at the two messages that have arrived, then \
                  `digestd schedule resume`"
+            }
+            (Some(false), _) if self.keys.is_empty() => {
+                "nothing was sent, and the schedule must not be enabled yet: correct the problems, \
+                 then run this again"
             }
             (Some(false), _) => {
                 "the schedule must not be enabled yet: correct what is not ok, then run this again"
@@ -55,6 +60,19 @@ impl Report {
             }
             (None, _) => "not as it should be: correct what is not ok, then run this again",
         }
+    }
+}
+
+/// What is told where checks made `before` have kept canaries from being sent; `exit` is theirs.
+#[must_use]
+pub fn not_sent(campaign: String, before: Vec<Line>, exit: Exit) -> Report {
+    Report {
+        campaign,
+        period: None,
+        keys: Vec::new(),
+        checks: before,
+        schedule_may_be_enabled: Some(false),
+        exit,
     }
 }
 
@@ -84,7 +102,7 @@ pub fn report(campaign: String, before: Vec<Line>, sent: &Sent, task_queue: &str
     let rehearsed = sent.canaries.len() > 1;
     Report {
         campaign,
-        period: sent.period,
+        period: Some(sent.period),
         keys: sent.canaries.iter().map(|(_, shown)| shown.key.clone()).collect(),
         checks,
         schedule_may_be_enabled: rehearsed.then_some(ok),
@@ -318,6 +336,14 @@ mod tests {
                 (Some(false), Exit::Failed)
             );
         }
+    }
+
+    #[test]
+    fn what_keeps_canaries_from_being_sent_is_a_report_too() {
+        let problem = Line::problem("ledger", Exit::Failed, "fsync = off");
+        let report = not_sent("digest-canary".to_owned(), vec![problem], Exit::Failed);
+        assert_eq!((report.schedule_may_be_enabled, report.exit()), (Some(false), Exit::Failed));
+        assert!(report.verdict().starts_with("nothing was sent"));
     }
 
     #[test]

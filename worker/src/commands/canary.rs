@@ -23,17 +23,15 @@ pub(super) async fn run(config: Config, args: CanaryArgs) -> anyhow::Result<Exit
     };
     let before =
         if request.rehearse { Box::pin(check::everything(&config.file)).await } else { Vec::new() };
-    let exit = check::exit(&before);
-    if exit != Exit::Done {
-        let text: Vec<String> = before.iter().map(ToString::to_string).collect();
-        output::say(&text.join("\n"))?;
-        output::say("nothing was sent: correct the problems, then run this again")?;
-        return Ok(exit);
-    }
-    let secrets = Secrets::from_env()?;
-    let sent = Box::pin(canary::send(&config, &secrets, &request)).await?;
     let campaign = campaign_of_canaries(&config.campaign.name);
-    let report = canary::report(campaign, before, &sent, &config.engine.task_queue);
+    let exit = check::exit(&before);
+    let report = if exit == Exit::Done {
+        let secrets = Secrets::from_env()?;
+        let sent = Box::pin(canary::send(&config, &secrets, &request)).await?;
+        canary::report(campaign, before, &sent, &config.engine.task_queue)
+    } else {
+        canary::not_sent(campaign, before, exit)
+    };
     if args.json {
         output::print_json(&report)?;
     } else {
