@@ -5,6 +5,7 @@ pub mod absent;
 pub mod api_server;
 pub mod authority;
 pub mod faketime;
+pub mod handshake;
 pub mod histories;
 pub mod mail_server;
 pub mod mariadb;
