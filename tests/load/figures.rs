@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::bare;
-use crate::cpu::Cpu;
+use crate::cpu::{self, Cpu};
 use crate::deployment::{Deployment, PERIOD};
 use digest_tests::postgres::Postgres;
 use digestd::engine::server::DevServer;
@@ -50,6 +50,8 @@ pub(crate) struct Figures {
     pub(crate) postgres: f64,
     /// What stands for the provider, which is none of digestd's.
     pub(crate) provider: f64,
+    /// The most memory that a worker of digestd had resident, in MB.
+    pub(crate) memory: f64,
     /// Statements that PostgreSQL was asked, of ledger and shop, for each operation.
     pub(crate) statements: f64,
     /// Times that PostgreSQL forced its log to the disk, for each operation.
@@ -103,6 +105,8 @@ impl Place {
         deployment.until(at_rest, |count| count >= all).await?;
         let spent = Cpu::now().since(before, args.customers);
         let asked = asked(&deployment).await?;
+        let peaks = deployment.processes().into_iter().map(|worker| cpu::memory(worker).1);
+        let memory = peaks.fold(0.0, f64::max);
         if args.fail == 0.0 {
             let warnings = deployment.warnings()?;
             anyhow::ensure!(warnings.is_empty(), "the workers warn: {:?}", &warnings[..1]);
@@ -117,6 +121,7 @@ impl Place {
             sqlite: spent.sqlite,
             postgres: spent.postgres,
             provider: spent.own,
+            memory,
             statements: each(asked[0], asked_before[0]),
             syncs: each(asked[1], asked_before[1]),
             claim: found.claim,

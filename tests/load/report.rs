@@ -41,6 +41,7 @@ pub(crate) fn compared(args: &Args, runs: &[(What, Figures)]) -> String {
         "of it SQLite ms",
         "PostgreSQL ms",
         "provider ms",
+        "worker MB",
     ]);
     for (what, run) in runs {
         rates.add_row([
@@ -54,6 +55,7 @@ pub(crate) fn compared(args: &Args, runs: &[(What, Figures)]) -> String {
             format!("{:.1}", run.sqlite),
             format!("{:.1}", run.postgres),
             format!("{:.1}", run.provider),
+            format!("{:.0}", run.memory),
         ]);
     }
     let mut text = format!(
@@ -81,6 +83,7 @@ pub(crate) fn varied(args: &Args, knob: Knob, points: &[(u32, Figures)]) -> Stri
         "failed to begun again, ms",
         "95 %",
         "worker ms",
+        "worker MB",
     ]);
     for (value, at) in points {
         table.add_row([
@@ -93,6 +96,7 @@ pub(crate) fn varied(args: &Args, knob: Knob, points: &[(u32, Figures)]) -> Stri
             format!("{:.0}", at.retry[0]),
             format!("{:.0}", at.retry[1]),
             format!("{:.1}", at.worker),
+            format!("{:.0}", at.memory),
         ]);
     }
     format!("{}\n\n{table}", setting(args))

@@ -83,7 +83,9 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
-        read_again(&mut tx, std::slice::from_mut(&mut loaded)).await?;
+        if tx.waits_for_rows() {
+            read_again(&mut tx, std::slice::from_mut(&mut loaded)).await?;
+        }
         let begun = match begin_in(&mut tx, &mut loaded, intent, token, rules).await? {
             Ok(begun) => begun,
             Err(cannot) => {
@@ -225,7 +227,7 @@ async fn insert_intent(
     number: u32,
 ) -> Result<(), LedgerError> {
     let lease_ends = loaded.moment.now + intent.lease;
-    tx.execute(
+    tx.execute_soon(
         "insert into @attempts (key, number, campaign, period, generation, ordinal, token, \
          provider, account, begun_at, lease_ends, settles_at, content_hash, batch) \
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
@@ -246,8 +248,7 @@ async fn insert_intent(
             intent.batch.as_ref().map(|batch| batch.id.as_str()),
         ],
     )
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Records the outcome of an attempt. A try that ended before its intent gets its row here.
@@ -263,7 +264,7 @@ pub(super) async fn close_attempt(
             ("not_sent", Some(failure.class.name()), Some(failure.code.as_str()), None)
         }
     };
-    tx.execute(
+    tx.execute_soon(
         "insert into @attempts (key, number, campaign, period, generation, ordinal, decided_at, \
          outcome, class, code, message_id) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
          on conflict (key, number) do update set outcome = excluded.outcome, \
@@ -283,8 +284,7 @@ pub(super) async fn close_attempt(
             message_id,
         ],
     )
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Records that an attempt has no answer in time.
@@ -293,11 +293,10 @@ pub(super) async fn mark_overdue(
     loaded: &Loaded,
     number: u32,
 ) -> Result<(), LedgerError> {
-    tx.execute(
+    tx.execute_soon(
         "update @attempts set decided_at = $3 where key = $1 and number = $2 \
          and decided_at is null",
         values![loaded.key.as_str(), number, loaded.moment.now],
     )
-    .await?;
-    Ok(())
+    .await
 }

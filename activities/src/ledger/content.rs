@@ -188,6 +188,12 @@ pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<bool, LedgerE
     Ok(messages + rows > 0)
 }
 
+/// The same before whatever comes next, for who need not know.
+pub(super) async fn drop_content_soon(tx: &mut Tx, key: &str) -> Result<(), LedgerError> {
+    tx.execute_soon("delete from @messages where key = $1", values![key]).await?;
+    tx.execute_soon("delete from @digest_rows where key = $1", values![key]).await
+}
+
 /// Puts other data and another message in the place of what was frozen.
 pub(super) async fn replace_content(
     tx: &mut Tx,
@@ -195,7 +201,7 @@ pub(super) async fn replace_content(
     data: &FrozenData,
     message: &FrozenMessage,
 ) -> Result<(), LedgerError> {
-    drop_content(tx, key).await?;
+    drop_content_soon(tx, key).await?;
     tx.execute(
         "insert into @digest_rows (key, data) values ($1, $2)",
         values![key, serde_json::to_string(data)?],

@@ -6,21 +6,23 @@
 
 mod file;
 mod insert;
+mod later;
 mod row;
+mod tx;
 mod value;
 
 pub(super) use row::Row;
+pub(super) use tx::Tx;
 pub(super) use value::{Value, places, values};
 
 use super::LedgerError;
 use crate::sqlite;
 use file::LedgerFile;
-use jiff::Timestamp;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Sqlite, SqliteConnection,
-    SqlitePool, Transaction,
+    SqlitePool,
 };
 use std::str::FromStr;
 use std::time::Duration;
@@ -52,6 +54,7 @@ macro_rules! bound {
         query
     }};
 }
+use bound;
 
 /// Now, in milliseconds.
 const SQLITE_CLOCK: &str = "cast(unixepoch('subsec') * 1000 as integer)";
@@ -65,12 +68,6 @@ pub(super) enum Database {
     Sqlite { writer: SqlitePool, readers: SqlitePool, place: String, file: LedgerFile },
     /// The one for more than one machine. The schema is on the search path of every connection.
     Postgres { pool: PgPool, schema: String, place: String },
-}
-
-/// A transaction on either database. Dropping it rolls it back.
-pub(super) enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
-    Postgres(Transaction<'static, Postgres>),
 }
 
 impl Database {
@@ -183,7 +180,7 @@ impl Database {
         self.must_be_in_place()?;
         let begun = match self {
             Self::Sqlite { writer, .. } => {
-                within(writer.begin_with("BEGIN IMMEDIATE")).await.map(Tx::Sqlite)
+                within(writer.begin_with("BEGIN IMMEDIATE")).await.map(Tx::sqlite)
             }
             Self::Postgres { pool, .. } => within(pool.begin()).await.map(Tx::Postgres),
         };
@@ -194,7 +191,7 @@ impl Database {
     pub(super) async fn begin_reading(&self) -> Result<Tx, LedgerError> {
         self.must_be_in_place()?;
         let begun = match self {
-            Self::Sqlite { readers, .. } => within(readers.begin()).await.map(Tx::Sqlite),
+            Self::Sqlite { readers, .. } => within(readers.begin()).await.map(Tx::sqlite),
             Self::Postgres { pool, .. } => {
                 let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY";
                 within(pool.begin_with(begin)).await.map(Tx::Postgres)
@@ -289,120 +286,6 @@ impl Database {
             }
             Self::Postgres { pool, .. } => pool.close().await,
         }
-    }
-}
-
-impl Tx {
-    /// Executes one statement; returns how many rows it touched.
-    pub(super) async fn execute(
-        &mut self,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<u64, LedgerError> {
-        Ok(match self {
-            Self::Sqlite(tx) => {
-                let query = bound!(Sqlite, sql, values, "digestd_");
-                within(query.execute(&mut **tx)).await?.rows_affected()
-            }
-            Self::Postgres(tx) => {
-                let query = bound!(Postgres, sql, values, "");
-                within(query.execute(&mut **tx)).await?.rows_affected()
-            }
-        })
-    }
-
-    /// All rows of a query.
-    pub(super) async fn rows(
-        &mut self,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Row>, LedgerError> {
-        Ok(match self {
-            Self::Sqlite(tx) => {
-                let query = bound!(Sqlite, sql, values, "digestd_");
-                within(query.fetch_all(&mut **tx)).await?.into_iter().map(Row::Sqlite).collect()
-            }
-            Self::Postgres(tx) => {
-                let query = bound!(Postgres, sql, values, "");
-                within(query.fetch_all(&mut **tx)).await?.into_iter().map(Row::Postgres).collect()
-            }
-        })
-    }
-
-    /// The first row of a query, if there is one.
-    pub(super) async fn row(
-        &mut self,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Option<Row>, LedgerError> {
-        Ok(self.rows(sql, values).await?.into_iter().next())
-    }
-
-    /// Now, by this database's clock: the only clock that leases and intents are compared with.
-    pub(super) async fn now(&mut self) -> Result<Timestamp, LedgerError> {
-        let sql = format!("select {}", self.clock());
-        let row = self.row(&sql, &[]).await?.ok_or_else(|| LedgerError::corrupt("no clock"))?;
-        row.time(0)
-    }
-
-    /// The clock as an expression, in milliseconds.
-    const fn clock(&self) -> &'static str {
-        match self {
-            Self::Sqlite(_) => SQLITE_CLOCK,
-            Self::Postgres(_) => POSTGRES_CLOCK,
-        }
-    }
-
-    /// The first row of `sql` with a row lock, where the database has them; SQLite's transaction is
-    /// one lock.
-    pub(super) async fn locked(
-        &mut self,
-        sql: &str,
-        lock: &str,
-        values: &[Value],
-    ) -> Result<Option<Row>, LedgerError> {
-        Ok(self.locked_rows(sql, lock, values).await?.into_iter().next())
-    }
-
-    /// All rows of `sql`, each with a lock as in [`locked`](Self::locked).
-    pub(super) async fn locked_rows(
-        &mut self,
-        sql: &str,
-        lock: &str,
-        values: &[Value],
-    ) -> Result<Vec<Row>, LedgerError> {
-        match self {
-            Self::Sqlite(_) => self.rows(sql, values).await,
-            Self::Postgres(_) => self.rows(&format!("{sql} {lock}"), values).await,
-        }
-    }
-
-    /// As [`locked`](Self::locked), with the time after the lock was taken as one more column.
-    pub(super) async fn locked_then_now(
-        &mut self,
-        sql: &str,
-        lock: &str,
-        values: &[Value],
-    ) -> Result<Option<Row>, LedgerError> {
-        let lock = if matches!(self, Self::Postgres(_)) { lock } else { "" };
-        let clock = self.clock();
-        // Materialised: its rows are locked before the clock beside them is read.
-        let sql = format!(
-            "with locked as materialized ({sql} {lock}) select locked.*, {clock} from locked"
-        );
-        self.row(&sql, values).await
-    }
-
-    /// Commits.
-    ///
-    /// # Errors
-    /// [`LedgerError::CommitUnknown`] when the answer was lost: it may have been applied.
-    pub(super) async fn commit(self) -> Result<(), LedgerError> {
-        let result = match self {
-            Self::Sqlite(tx) => within(tx.commit()).await,
-            Self::Postgres(tx) => within(tx.commit()).await,
-        };
-        result.map_err(LedgerError::CommitUnknown)
     }
 }
 

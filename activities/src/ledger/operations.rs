@@ -2,7 +2,7 @@
 
 use super::attempts::{close_attempt, mark_overdue};
 use super::batches::drop_what_is_over;
-use super::content::{self, Content, drop_content};
+use super::content::{self, Content, drop_content_soon};
 use super::database::{Row, Tx, values};
 use super::restore::insert_unrecorded;
 use super::runs::{self, Run};
@@ -235,7 +235,7 @@ pub(super) async fn apply(
         exhume(tx, loaded).await?;
     }
     if change.to == State::Cleaned && change.from != State::Cleaned {
-        drop_content(tx, &loaded.key).await?;
+        drop_content_soon(tx, &loaded.key).await?;
     }
     drop_what_is_over(tx, &before, &loaded.operation, loaded.moment.now).await?;
     if deserves_audit(event, &change) {
@@ -250,7 +250,7 @@ pub(super) async fn apply(
 pub(super) async fn save(tx: &mut Tx, loaded: &Loaded, rules: &Rules) -> Result<(), LedgerError> {
     let op = &loaded.operation;
     let message_id = op.accepted.as_ref().and_then(|accepted| accepted.message_id.clone());
-    tx.execute(
+    tx.execute_soon(
         "update @operations set state = $2, class = $3, since = $4, attempts = $5, at_rest = $6, \
          contradicted = $7, undelivered = $8, cleanup_failed = $9, message_id = $10, \
          machine = $11, content_hash = coalesce(content_hash, \
@@ -269,8 +269,7 @@ pub(super) async fn save(tx: &mut Tx, loaded: &Loaded, rules: &Rules) -> Result<
             serde_json::to_string(op)?,
         ],
     )
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Writes one row of the audit.
@@ -283,7 +282,7 @@ pub(super) async fn audit(
 ) -> Result<(), LedgerError> {
     let failure = last_failure(&change.settled);
     let code = failure.map(|failure| failure.code.clone());
-    tx.execute(
+    tx.execute_soon(
         "insert into @decisions (campaign, period, key, at, event, from_state, to_state, class, \
          decided_by, reason, note) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         values![
@@ -300,8 +299,7 @@ pub(super) async fn audit(
             change.note.map(Note::words),
         ],
     )
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Whether the audit keeps an event that left the state as it was.
