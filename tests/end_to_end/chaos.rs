@@ -202,14 +202,17 @@ async fn settled(stage: &mut Stage, operator: &mut Operator<'_>, cleared: Instan
 async fn judge(world: &World) -> String {
     world.check_at_rest().await;
     only_refused_ones_are_dead(world).await;
-    let unknown: Vec<String> = world
-        .operations()
-        .await
-        .into_iter()
-        .filter_map(|(key, state)| (state == "unknown").then_some(key))
-        .collect();
-    let taken = resolve_truthfully(world, &unknown).await;
+    let (mut unknown, mut taken) = (0, 0);
     let states = until("the end of every operation", async || {
+        // What was not delivered is sent again, and may come to a doubt again.
+        let doubts = format!(
+            "select key, state from @operations where campaign = '{}' and state = 'unknown' \
+             and at_rest = 1",
+            world.campaign
+        );
+        let doubts = world.ledger.pairs(&doubts).await;
+        unknown += doubts.len();
+        taken += resolve_truthfully(world, doubts.iter().map(|(key, _)| key)).await;
         let states = world.operations().await;
         let ended = |state: &String| ["cleaned", "dead", "suppressed"].contains(&state.as_str());
         states.values().all(ended).then_some(states)
@@ -220,19 +223,17 @@ async fn judge(world: &World) -> String {
     let (events, bytes) = world.largest_history().await;
     assert!(events <= HISTORY_MAX.0 && bytes <= HISTORY_MAX.1, "{events} events, {bytes} bytes");
     format!(
-        "{} operations = {} cleaned + {} dead + {} suppressed; {} were unknown, {} of them taken; \
+        "{} operations = {} cleaned + {} dead + {} suppressed; {unknown} were unknown, {taken} of them taken; \
          the longest history has {events} events and {bytes} bytes",
         states.len(),
         of("cleaned"),
         of("dead"),
-        of("suppressed"),
-        unknown.len(),
-        taken
+        of("suppressed")
     )
 }
 
 /// Says of each whether the provider took it, by the provider's record; how many it did.
-async fn resolve_truthfully(world: &World, unknown: &[String]) -> usize {
+async fn resolve_truthfully(world: &World, unknown: impl Iterator<Item = &String>) -> usize {
     let sql = "select key, cast(max(number) as text) from @attempts where begun_at is not null \
                group by key";
     let newest: BTreeMap<String, String> = world.ledger.pairs(sql).await.into_iter().collect();
