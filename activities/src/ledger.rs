@@ -17,6 +17,7 @@ mod forget;
 mod holds;
 mod operations;
 mod pace;
+mod progress;
 mod replay;
 mod reports;
 mod restore;
@@ -37,6 +38,7 @@ pub use forget::Forgotten;
 pub use holds::{ELIGIBILITY, STARTED_LATE};
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
+pub use progress::{RunLine, RunListing};
 pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
     AttemptLine, ClassCount, DecisionLine, FaultLine, Listing, OperationLine, RunStatus, Shown,

@@ -7,6 +7,7 @@ pub mod check;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod decide;
 pub mod demo;
 pub mod engine;
 pub mod http;

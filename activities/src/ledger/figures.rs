@@ -249,7 +249,7 @@ async fn oldest_pending(
 }
 
 /// The operations of a period by state, from the index alone.
-async fn operations(
+pub(super) async fn operations(
     tx: &mut Tx,
     campaign: &str,
     period: Period,
