@@ -1,5 +1,13 @@
-//! The worker's own HTTP: health checks and metrics, for a service manager and a monitoring system.
-//! It is not for strangers; it asks nobody who they are.
+//! The worker's own HTTP: health checks and metrics, which ask nobody who they are, and API and console,
+//! which do.
+
+pub mod access;
+pub mod api;
+mod desk;
+mod problem;
+
+pub use desk::{Desk, Shared};
+pub use problem::Problem;
 
 use crate::metrics::Exposition;
 use anyhow::Context;
@@ -23,8 +31,8 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What the answers come from.
 #[derive(Clone)]
 pub struct Http {
-    /// Asked whether it answers.
-    pub ledger: Ledger,
+    /// What API and console stand on; its ledger is asked whether it answers.
+    pub desk: Shared,
     /// Whether the worker is draining.
     pub drain: watch::Receiver<bool>,
     /// The metrics.
@@ -39,7 +47,8 @@ pub async fn bind(listen: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(listen).await.with_context(|| {
         format!("cannot listen on {listen}; set [http] listen to a free address")
     })?;
-    tracing::info!(address = %listener.local_addr().unwrap_or(listen), "health checks");
+    let address = listener.local_addr().unwrap_or(listen);
+    tracing::info!(%address, console = format!("http://{address}/"), "health checks, API and console");
     Ok(listener)
 }
 
@@ -47,16 +56,23 @@ impl Http {
     /// Answers on `listener`, in a task of its own.
     #[must_use]
     pub fn serve(self, listener: TcpListener) -> JoinHandle<()> {
-        let app = Router::new()
+        let app = self.router().into_make_service_with_connect_info::<SocketAddr>();
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, app).await {
+                tracing::error!(%error, "health checks, API and console ended");
+            }
+        })
+    }
+
+    fn router(self) -> Router {
+        let desk = Arc::clone(&self.desk);
+        let people = Router::new().merge(api::router(&desk)).with_state(desk);
+        Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
             .route("/metrics", get(metrics))
-            .with_state(self);
-        tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "health checks ended");
-            }
-        })
+            .with_state(self)
+            .merge(people)
     }
 }
 
@@ -65,7 +81,7 @@ async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
     if *http.drain.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    if answers(&http.ledger).await {
+    if answers(&http.desk.ledger).await {
         (StatusCode::OK, "ok\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the ledger does not answer\n")
@@ -73,7 +89,7 @@ async fn ready(State(http): State<Http>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(http): State<Http>) -> Response {
-    let ledger_is_up = answers(&http.ledger).await;
+    let ledger_is_up = answers(&http.desk.ledger).await;
     match http.exposition.text(ledger_is_up).await {
         Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
         Err(error) => {

@@ -13,6 +13,7 @@ pub mod engine;
 pub mod http;
 pub(crate) mod interruption;
 pub mod keys;
+pub mod links;
 pub mod metrics;
 pub mod missed;
 pub mod output;

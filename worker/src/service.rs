@@ -3,7 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
-use crate::http::{self, Http};
+use crate::http::{self, Desk, Http};
 use crate::interruption;
 use crate::metrics::{EngineMetrics, Exposition, Newest};
 use crate::missed::Missed;
@@ -39,6 +39,7 @@ pub struct Service {
     parts: Arc<Parts>,
     delivering: Delivering,
     webhook: Option<Arc<dyn Webhook>>,
+    desk: Arc<Desk>,
     drain: watch::Sender<bool>,
 }
 
@@ -67,7 +68,9 @@ impl Service {
         let provider = Arc::clone(&delivering.provider);
         let parts = assemble::parts(&config, secrets, provider, draining).await?;
         let webhook = assemble::webhook(&config, secrets)?;
-        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, drain })
+        let engine = Some(client.clone());
+        let desk = Arc::new(Desk::new(config.clone(), secrets, parts.ledger.clone(), engine)?);
+        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, desk, drain })
     }
 
     /// The ledger that it works on.
@@ -221,7 +224,7 @@ impl Service {
 
     fn http(&self, exposition: &Arc<Exposition>) -> Http {
         Http {
-            ledger: self.parts.ledger.clone(),
+            desk: Arc::clone(&self.desk),
             drain: self.drain.subscribe(),
             exposition: Arc::clone(exposition),
         }

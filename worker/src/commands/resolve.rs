@@ -32,7 +32,8 @@ pub(super) async fn run(config: Config, args: ResolveArgs) -> anyhow::Result<Exi
             _ => None,
         })
         .collect();
-    let mut refused = planned.iter().filter(|planned| matches!(planned.fate, Fate::Refused(_))).count();
+    let mut refused =
+        planned.iter().filter(|planned| matches!(planned.fate, Fate::Refused(_))).count();
     if to_record.is_empty() {
         output::say("nothing was recorded")?;
         return Ok(if refused > 0 { Exit::Failed } else { Exit::AlreadyHappened });

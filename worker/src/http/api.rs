@@ -1,0 +1,111 @@
+//! The API: what the commands read and decide, over HTTP, as the same JSON. Its document is made from
+//! the handlers, so that neither tells what the other does not.
+
+mod decide;
+mod extract;
+mod read;
+
+use super::access::Caller;
+use super::desk::Shared;
+use super::problem::Problem;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use axum::{Json, Router};
+use std::net::SocketAddr;
+use utoipa::openapi::OpenApi as Document;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// A body is no longer: that of the most keys that one request may decide about.
+const BODY_BYTES_MAX: usize = 1_000_000;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "digestd",
+        description = "Reads and decides what the commands of digestd do, with the same JSON. Nothing \
+                       here shows an address or content. Lists are paged: `next` is the key that the \
+                       next page begins after. A decision with `dry_run` tells what it would do and \
+                       does nothing."
+    ),
+    modifiers(&Token),
+    security(("token" = []))
+)]
+struct Api;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut Document) {
+        let token = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("the value of DIGESTD_HTTP_TOKEN"))
+            .build();
+        document
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("token", SecurityScheme::Http(token));
+    }
+}
+
+fn routes() -> OpenApiRouter<Shared> {
+    OpenApiRouter::with_openapi(Api::openapi())
+        .routes(routes!(read::runs))
+        .routes(routes!(read::run))
+        .routes(routes!(decide::hold))
+        .routes(routes!(decide::resume))
+        .routes(routes!(decide::cancel))
+        .routes(routes!(read::unknown))
+        .routes(routes!(decide::resolve))
+        .routes(routes!(read::dead_letters))
+        .routes(routes!(decide::replay))
+        .routes(routes!(read::operations))
+        .routes(routes!(read::operation))
+}
+
+/// The routes of the API, asked only with the operator's token.
+pub fn router(desk: &Shared) -> Router<Shared> {
+    let (router, document) = routes().split_for_parts();
+    router
+        .route("/api/v1/openapi.json", get(async move || Json(document)))
+        .route("/api/{*rest}", any(nowhere))
+        .method_not_allowed_fallback(not_so)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(desk.clone(), only_with_token))
+}
+
+/// The document that describes the API.
+#[must_use]
+pub fn document() -> Document {
+    routes().split_for_parts().1
+}
+
+async fn nowhere() -> Problem {
+    let cure = "GET /api/v1/openapi.json lists what there is";
+    Problem::new(StatusCode::NOT_FOUND, format!("there is nothing at this path; {cure}"))
+}
+
+async fn not_so() -> Problem {
+    let cure = "GET /api/v1/openapi.json lists what there is";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes another method; {cure}"))
+}
+
+async fn only_with_token(
+    State(desk): State<Shared>,
+    ConnectInfo(from): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match desk.access.of_api(from.ip(), request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert::<Caller>(caller);
+            next.run(request).await
+        }
+        Err(denied) => Problem::from(denied).into_response(),
+    }
+}
