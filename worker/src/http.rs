@@ -3,6 +3,7 @@
 
 pub mod access;
 pub mod api;
+mod decisions;
 mod desk;
 mod problem;
 

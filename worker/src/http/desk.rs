@@ -102,7 +102,7 @@ fn later(error: &anyhow::Error) {
 
 /// The problem of a request that failed by no fault of its own.
 #[must_use]
-pub fn failed(error: &anyhow::Error) -> Problem {
+pub(super) fn failed(error: &anyhow::Error) -> Problem {
     tracing::error!(error = format!("{error:#}"), "a request failed");
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, crate::output::paragraph(error))
 }

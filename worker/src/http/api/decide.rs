@@ -1,21 +1,15 @@
 //! What the API decides: the same as the commands, with the same words.
 
 use super::extract::{Given, Named};
-use crate::cli::{self, UsageError, values};
-use crate::decide::resolve::{Fate, done, intended};
-use crate::decide::run::{Outcome, Plan, RunDecision};
-use crate::decide::{replay as replays, resolve as verdicts};
+use crate::decide::run::RunDecision;
 use crate::http::access::Caller;
-use crate::http::desk::{Shared, failed};
+use crate::http::decisions::{self, Came, Decider, KeysAnswer, RunAnswer, conflict, keys_of};
+use crate::http::desk::Shared;
 use crate::http::problem::{Problem, RefusedKey};
-use crate::keys;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::{Extension, Json};
-use digest_activities::ledger::Actor;
-use digest_workflows::operation::{self, OperationKey, Period, Verdict};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use digest_workflows::operation::{Period, Verdict};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 /// A decision about a run.
@@ -29,31 +23,6 @@ pub(super) struct RunBody {
     /// Only tell what it would do.
     #[serde(default)]
     dry_run: bool,
-}
-
-/// What a decision came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Came {
-    /// It is done.
-    Done,
-    /// It would be done.
-    Would,
-    /// It was so already.
-    Already,
-    /// It is not done.
-    Refused,
-}
-
-/// What a decision about a run came to.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct RunAnswer {
-    /// The id of the run's workflow.
-    run: String,
-    /// What it came to.
-    result: Came,
-    /// In a sentence.
-    says: String,
 }
 
 /// A verdict about unknown deliveries.
@@ -95,31 +64,6 @@ pub(super) struct ReplayBody {
     /// Only tell what it would do.
     #[serde(default)]
     dry_run: bool,
-}
-
-/// What decisions about operations came to.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct KeysAnswer {
-    /// Each key, in the order given, once.
-    results: Vec<KeyAnswer>,
-    /// Why the run is held, if it is: nothing is sent before it is resumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    held_because: Option<String>,
-}
-
-/// What a decision about one operation came to.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct KeyAnswer {
-    /// The key.
-    key: String,
-    /// What it came to.
-    result: Came,
-    /// When a verdict is acted on, if not at once; evidence until then wins.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
-    acts_at: Option<Timestamp>,
-    /// In words.
-    says: String,
 }
 
 /// Holds a run: no attempt begins until it is resumed. It need not exist yet.
@@ -179,25 +123,8 @@ async fn about_run(
     body: &RunBody,
     decision: RunDecision,
 ) -> Result<Json<RunAnswer>, Problem> {
-    let (by, reason) = who_and_why(caller, body.by.as_deref(), &body.reason)?;
-    let (ledger, campaign) = (&desk.ledger, desk.campaign());
-    let (result, says) = if body.dry_run {
-        match decision.plan(ledger, campaign, period).await? {
-            Plan::Would(says) => (Came::Would, says),
-            Plan::Nothing(says) => (Came::Already, says),
-        }
-    } else {
-        let actor = Actor { by: &by, reason: Some(&reason) };
-        match decision.take(ledger, campaign, period, &desk.rules, actor).await? {
-            Outcome::Done(says) => {
-                desk.tell_run(period);
-                (Came::Done, says)
-            }
-            Outcome::Nothing(says) => (Came::Already, says),
-        }
-    };
-    let run = digest_workflows::run_id(campaign, period);
-    Ok(Json(RunAnswer { run, result, says }))
+    let decider = decider(caller, body.by.as_deref(), &body.reason, body.dry_run)?;
+    Ok(Json(decisions::about_run(desk, period, decision, decider.as_ref()).await?))
 }
 
 /// Says what became of unknown deliveries. 409 where every key is refused.
@@ -213,45 +140,16 @@ pub(super) async fn resolve(
     Extension(caller): Extension<Caller>,
     Given(body): Given<ResolveBody>,
 ) -> Result<Json<KeysAnswer>, Problem> {
-    let (by, reason) = who_and_why(&caller, body.by.as_deref(), &body.reason)?;
+    let decider = decider(&caller, body.by.as_deref(), &body.reason, body.dry_run)?;
     let keys = keys_of(&desk, &body.keys, None)?;
-    if body.attempt.is_some() && keys.len() > 1 {
-        return Err(unusable("attempt: it goes with one key; leave it out, or split the request"));
+    let (verdict, attempt) = (body.verdict, body.attempt);
+    let answer = decisions::resolve(&desk, &keys, verdict, attempt, decider.as_ref()).await?;
+    if answer.results.iter().all(|one| one.result == Came::Refused) {
+        let refused = answer.results.into_iter();
+        let refused = refused.map(|one| RefusedKey { key: one.key, why: one.says }).collect();
+        return Err(conflict("nothing is recorded, because every key is refused", refused));
     }
-    let (verdict, rules) = (body.verdict, &desk.rules);
-    let planned = verdicts::plan(&desk.ledger, &keys, verdict, body.attempt, rules).await?;
-    let actor = Actor { by: &by, reason: Some(&reason) };
-    let mut results = Vec::new();
-    let mut told = Vec::new();
-    for plan in planned {
-        let (result, acts_at, says) = match plan.fate {
-            Fate::Recorded(_, at) if body.dry_run => {
-                (Came::Would, at, intended(&plan.fate, verdict))
-            }
-            Fate::Recorded(attempt, _) => {
-                let recorded =
-                    verdicts::record(&desk.ledger, &plan.key, verdict, attempt, rules, actor);
-                let (fate, state) = recorded.await?;
-                let (came, at) = match fate {
-                    Fate::Recorded(_, at) => (Came::Done, at),
-                    Fate::Already => (Came::Already, None),
-                    Fate::Refused(_) => (Came::Refused, None),
-                };
-                if came != Came::Refused {
-                    told.push((plan.key.clone(), state));
-                }
-                (came, at, done(&fate, state))
-            }
-            Fate::Already => (Came::Already, None, intended(&plan.fate, verdict)),
-            Fate::Refused(_) => (Came::Refused, None, intended(&plan.fate, verdict)),
-        };
-        results.push(KeyAnswer { key: plan.key.to_string(), result, acts_at, says });
-    }
-    desk.wake(told);
-    if results.iter().all(|result| result.result == Came::Refused) {
-        return Err(nothing_done("nothing was recorded, because every key is refused", results));
-    }
-    Ok(Json(KeysAnswer { results, held_because: None }))
+    Ok(Json(answer))
 }
 
 /// Sends dead letters again, all of them or none: 409 where any key is refused.
@@ -267,76 +165,18 @@ pub(super) async fn replay(
     Extension(caller): Extension<Caller>,
     Given(body): Given<ReplayBody>,
 ) -> Result<Json<KeysAnswer>, Problem> {
-    let (by, reason) = who_and_why(&caller, body.by.as_deref(), &body.reason)?;
+    let decider = decider(&caller, body.by.as_deref(), &body.reason, body.dry_run)?;
     let keys = keys_of(&desk, &body.keys, Some(body.period))?;
-    let anew = body.refreeze.then(|| desk.anew()).transpose()?;
-    let planned =
-        replays::plan(&desk.ledger, &keys, anew.as_ref()).await.map_err(|error| failed(&error))?;
-    let answer = |result: Came| {
-        planned.iter().map(move |plan| KeyAnswer {
-            key: plan.key.to_string(),
-            result: if plan.plan.is_ok() { result } else { Came::Refused },
-            acts_at: None,
-            says: plan.intended(),
-        })
-    };
-    let Some(letters) = replays::letters(&planned) else {
-        let results = answer(Came::Would).filter(|one| one.result == Came::Refused).collect();
-        return Err(nothing_done("nothing was replayed, because not every key can be", results));
-    };
-    let held_because = replays::held(&planned);
-    if body.dry_run {
-        return Ok(Json(KeysAnswer { results: answer(Came::Would).collect(), held_because }));
-    }
-    let actor = Actor { by: &by, reason: Some(&reason) };
-    if let Err(refused) = replays::replay(&desk.ledger, &letters, &desk.rules, actor).await? {
-        let refused =
-            refused.into_iter().map(|(key, why)| RefusedKey::new(&key, why.to_string())).collect();
-        let detail = "nothing was replayed, because not every key can be any more";
-        return Err(Problem::new(StatusCode::CONFLICT, detail).with_refused(refused));
-    }
-    desk.wake(letters.into_iter().map(|one| (one.key, operation::State::Sending)).collect());
-    Ok(Json(KeysAnswer { results: answer(Came::Done).collect(), held_because }))
+    Ok(Json(decisions::replay(&desk, &keys, body.refreeze, decider.as_ref()).await?))
 }
 
-fn nothing_done(detail: &str, results: Vec<KeyAnswer>) -> Problem {
-    let refused = results.into_iter().map(|one| RefusedKey { key: one.key, why: one.says });
-    Problem::new(StatusCode::CONFLICT, detail).with_refused(refused.collect())
-}
-
-/// The keys of a request: at least one, no more than one command may decide about, and all of this
-/// campaign (and of `period`).
-fn keys_of(
-    desk: &Shared,
-    texts: &[String],
-    period: Option<Period>,
-) -> Result<Vec<OperationKey>, Problem> {
-    let parsed: Result<Vec<_>, _> = texts.iter().map(|text| cli::key(text)).collect();
-    // What is no key may be anything, so it is not quoted.
-    let parsed = parsed.map_err(|_| {
-        unusable(
-            "keys: one of them is neither an operation key nor the Message-ID of one; a key looks \
-             like digest:2026-W49:customer-1842",
-        )
-    })?;
-    let usage = |error: &dyn std::fmt::Display| unusable(error.to_string());
-    let keys = keys::gather(&parsed, None, desk.config.replay.max_keys).map_err(|e| usage(&e))?;
-    keys::must_be_of(&keys, desk.campaign(), period).map_err(|UsageError(text)| unusable(text))?;
-    Ok(keys)
-}
-
-/// Who decides and why, as the audit takes it.
-fn who_and_why(
+/// Who decides and why; `None` where it is only asked what would be done.
+fn decider(
     caller: &Caller,
     by: Option<&str>,
     reason: &str,
-) -> Result<(String, String), Problem> {
-    let by = values::words(by.unwrap_or(&caller.name));
-    let by = by.map_err(|why| unusable(format!("by: {why}")))?;
-    let reason = values::words(reason).map_err(|why| unusable(format!("reason: {why}")))?;
-    Ok((by, reason))
-}
-
-fn unusable(detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    dry_run: bool,
+) -> Result<Option<Decider>, Problem> {
+    let decider = Decider::new(by.unwrap_or(&caller.name), reason)?;
+    Ok((!dry_run).then_some(decider))
 }
