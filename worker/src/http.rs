@@ -3,17 +3,20 @@
 
 pub mod access;
 pub mod api;
+pub mod console;
 mod decisions;
 mod desk;
 mod problem;
 
+pub use console::Watch;
 pub use desk::{Desk, Shared};
 pub use problem::Problem;
 
 use crate::metrics::Exposition;
 use anyhow::Context;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use digest_activities::ledger::Ledger;
@@ -38,6 +41,8 @@ pub struct Http {
     pub drain: watch::Receiver<bool>,
     /// The metrics.
     pub exposition: Arc<Exposition>,
+    /// What tells the console's pages that there is news.
+    pub watch: Arc<Watch>,
 }
 
 /// Takes `[http] listen`, before anything that is given a port by chance could have it.
@@ -67,7 +72,11 @@ impl Http {
 
     fn router(self) -> Router {
         let desk = Arc::clone(&self.desk);
-        let people = Router::new().merge(api::router(&desk)).with_state(desk);
+        let watch = Arc::clone(&self.watch);
+        let people = console::router(&desk, watch)
+            .merge(api::router(&desk))
+            .layer(from_fn(guarded))
+            .with_state(desk);
         Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -75,6 +84,33 @@ impl Http {
             .with_state(self)
             .merge(people)
     }
+}
+
+/// What a browser may do with any answer: nothing but show it, from here alone (OWASP, secure headers).
+const HEADERS: [(&str, &str); 7] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+         form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    // With more, a link to Temporal's web UI would tell it a customer's key.
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+];
+
+async fn guarded(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in HEADERS {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    // What is shown is today's, and nobody else's.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
 }
 
 /// Ready to begin attempts: not draining, and the ledger answers.

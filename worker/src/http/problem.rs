@@ -74,6 +74,12 @@ impl Problem {
         &self.detail
     }
 
+    /// The keys that are not decided, each with the reason.
+    #[must_use]
+    pub fn refused(&self) -> &[RefusedKey] {
+        &self.refused
+    }
+
     /// The status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
