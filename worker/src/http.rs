@@ -71,12 +71,7 @@ impl Http {
     }
 
     fn router(self) -> Router {
-        let desk = Arc::clone(&self.desk);
-        let watch = Arc::clone(&self.watch);
-        let people = console::router(&desk, watch)
-            .merge(api::router(&desk))
-            .layer(from_fn(guarded))
-            .with_state(desk);
+        let people = people(Arc::clone(&self.desk), Arc::clone(&self.watch));
         Router::new()
             .route("/healthz", get(|| async { "ok\n" }))
             .route("/readyz", get(ready))
@@ -84,6 +79,11 @@ impl Http {
             .with_state(self)
             .merge(people)
     }
+}
+
+/// API and console. Requests have to carry where they come from, as axum's `ConnectInfo`.
+pub fn people(desk: Shared, watch: Arc<Watch>) -> Router {
+    console::router(&desk, watch).merge(api::router(&desk)).layer(from_fn(guarded)).with_state(desk)
 }
 
 /// What a browser may do with any answer: nothing but show it, from here alone (OWASP, secure headers).

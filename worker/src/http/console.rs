@@ -19,12 +19,12 @@ pub use events::Watch;
 use super::access::{Caller, Denied};
 use super::desk::Shared;
 use super::problem::Problem;
-use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Router};
 use maud::Markup;
 use page::failure;
 use std::net::SocketAddr;
@@ -55,25 +55,37 @@ impl IntoResponse for Failed {
 
 /// The routes of the console.
 pub fn router(desk: &Shared, watch: Arc<Watch>) -> Router<Shared> {
-    let pages = Router::new()
-        .route("/", get(runs::all))
-        .route("/runs/{period}", get(runs::one))
-        .route("/runs/{period}/{decision}", get(runs::ask).post(runs::take))
-        .route("/unknown", get(unknown::all))
-        .route("/unknown/resolve", get(unknown::ask).post(unknown::take))
-        .route("/dead-letters", get(dead::all))
-        .route("/dead-letters/replay", get(dead::ask).post(dead::take))
-        .route("/operations/{key}", get(operation::one))
-        .route("/find", get(operation::find))
-        .route("/sign-out", post(sign_in::leave))
-        .route("/events", get(events::stream).layer(axum::Extension(watch)))
-        .fallback(nowhere)
-        .layer(from_fn_with_state(desk.clone(), only_known));
+    let pages =
+        pages().into_iter().fold(Router::new(), |router, (path, page)| router.route(path, page));
     pages
+        .fallback(nowhere)
+        .layer(from_fn_with_state(desk.clone(), only_known))
+        .layer(Extension(watch))
         .route("/sign-in", get(sign_in::ask).post(sign_in::enter))
         .route("/assets/console.css", get(assets::css))
         .route("/assets/console.js", get(assets::js))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+}
+
+/// The paths of every page that somebody has to be let in for.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    pages().into_iter().map(|(path, _)| path)
+}
+
+fn pages() -> [(&'static str, MethodRouter<Shared>); 11] {
+    [
+        ("/", get(runs::all)),
+        ("/runs/{period}", get(runs::one)),
+        ("/runs/{period}/{decision}", get(runs::ask).post(runs::take)),
+        ("/unknown", get(unknown::all)),
+        ("/unknown/resolve", get(unknown::ask).post(unknown::take)),
+        ("/dead-letters", get(dead::all)),
+        ("/dead-letters/replay", get(dead::ask).post(dead::take)),
+        ("/operations/{key}", get(operation::one)),
+        ("/find", get(operation::find)),
+        ("/sign-out", post(sign_in::leave)),
+        ("/events", get(events::stream)),
+    ]
 }
 
 async fn nowhere() -> Failed {

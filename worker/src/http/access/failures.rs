@@ -73,7 +73,7 @@ fn place(from: IpAddr) -> IpAddr {
             let [a, b, c, d, ..] = address.segments();
             Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
         }
-        four => four,
+        four @ IpAddr::V4(_) => four,
     }
 }
 

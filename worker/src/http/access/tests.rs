@@ -18,8 +18,9 @@ fn config(http: &str) -> Config {
 }
 
 fn access(http: &str, token: Option<&str>) -> Result<Access, UsageError> {
-    let http_token = token.map(|token| Redacted::new(token.to_owned()));
-    Access::new(&config(http), &Secrets { http_token, ..Secrets::default() })
+    let mut secrets = Secrets::default();
+    secrets.http_token = token.map(|token| Redacted::new(token.to_owned()));
+    Access::new(&config(http), &secrets)
 }
 
 fn headers(all: &[(&'static str, &str)]) -> HeaderMap {

@@ -1,0 +1,18 @@
+//! API and console on a real socket and a real ledger: who is let in, what is answered, and that
+//! nothing private is.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test may fail by a panic"
+)]
+
+#[path = "http/api.rs"]
+mod api;
+#[path = "http/console.rs"]
+mod console;
+#[path = "http/doors.rs"]
+mod doors;
+#[path = "http/house.rs"]
+mod house;
