@@ -1,7 +1,8 @@
 //! What the API reads and decides.
 
 use crate::house::{ADDRESS, CAMPAIGN, House, TOKEN, Who};
-use digest_workflows::operation::State;
+use digest_activities::ledger::Actor;
+use digest_workflows::operation::{Period, State};
 use digestd::http::api;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -41,16 +42,8 @@ async fn runs_and_operations_are_read_as_the_commands_print_them() {
 #[tokio::test]
 async fn lists_are_paged_by_key_and_lose_nothing() {
     let house = House::with_token().await;
-    house
-        .ledger
-        .hold(
-            CAMPAIGN,
-            "2026-W43".parse_period(),
-            "early",
-            digest_activities::ledger::Actor::part("test"),
-        )
-        .await
-        .unwrap();
+    let (next, actor) = (Period::parse("2026-W43").unwrap(), Actor::part("test"));
+    house.ledger.hold(CAMPAIGN, next, "early", actor).await.unwrap();
     let mut seen = Vec::new();
     let mut path = "/runs?limit=1".to_owned();
     loop {
@@ -62,16 +55,6 @@ async fn lists_are_paged_by_key_and_lose_nothing() {
         }
     }
     assert_eq!(seen, ["2026-W43", "2026-W42"]);
-}
-
-trait ParsePeriod {
-    fn parse_period(&self) -> digest_workflows::operation::Period;
-}
-
-impl ParsePeriod for str {
-    fn parse_period(&self) -> digest_workflows::operation::Period {
-        digest_workflows::operation::Period::parse(self).unwrap()
-    }
 }
 
 #[tokio::test]
@@ -233,12 +216,8 @@ async fn answers_are_shaped_as_the_document_says() {
         ("/runs/2026-W42", "RunStatus"),
         ("/unknown", "Listing"),
         ("/dead-letters", "Listing"),
-        ("/operations/digest:2026-W42:c%252 0", ""),
         ("/nothing", "Problem"),
     ] {
-        if schema.is_empty() {
-            continue;
-        }
         let (_, answer) = house.api(Method::GET, path, None).await;
         fits(&document, &document["components"]["schemas"][schema], &answer, path);
     }

@@ -48,6 +48,7 @@ impl House {
     }
 
     pub(crate) async fn build(token: Option<&str>) -> Self {
+        digestd::engine::install_tls_provider();
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("digestd.db").display());
         let text = format!(
