@@ -1,11 +1,7 @@
 //! API and console on a real socket and a real ledger: who is let in, what is answered, and that
 //! nothing private is.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test may fail by a panic"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic")]
 
 #[path = "http/api.rs"]
 mod api;

@@ -3,6 +3,7 @@
 
 mod decide;
 mod extract;
+pub(super) mod publish;
 mod read;
 
 use super::access::Caller;
@@ -64,7 +65,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(decide::resolve))
         .routes(routes!(read::dead_letters))
         .routes(routes!(decide::replay))
-        .routes(routes!(read::operations))
+        .routes(routes!(read::operations, publish::publish))
         .routes(routes!(read::operation))
 }
 

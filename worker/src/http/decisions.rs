@@ -80,7 +80,7 @@ impl Decider {
         Ok(Self { by, reason })
     }
 
-    fn actor(&self) -> Actor<'_> {
+    pub(super) fn actor(&self) -> Actor<'_> {
         Actor { by: &self.by, reason: Some(&self.reason) }
     }
 }

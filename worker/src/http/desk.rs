@@ -2,7 +2,9 @@
 //! once, and the workflows are told in the background: the worker's sweep tells whoever was missed.
 
 use super::access::Access;
+use super::api::publish::unreadable;
 use super::problem::Problem;
+use crate::assemble;
 use crate::cli::UsageError;
 use crate::config::{Config, Secrets};
 use crate::decide::replay::Anew;
@@ -10,8 +12,11 @@ use crate::sweep::Sweep;
 use crate::tell::Teller;
 use crate::wake;
 use axum::http::StatusCode;
-use digest_activities::ledger::Ledger;
+use digest_activities::gates::parameters;
+use digest_activities::ledger::{FrozenData, Ledger};
+use digest_activities::refreeze::{RefreezeError, data_of};
 use digest_workflows::operation::{OperationKey, Period, Rules, State};
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use temporalio_client::Client;
 
@@ -57,6 +62,31 @@ impl Desk {
     /// A problem with a URL, a query or a template, which only its owner can solve.
     pub fn anew(&self) -> Result<Anew, Problem> {
         Anew::load(&self.config, &self.secrets).map_err(|error| failed(&error))
+    }
+
+    /// What the source says today of the customer of `key`, by the campaign's own queries; with `rows`
+    /// in the place of those that it has.
+    ///
+    /// # Errors
+    /// A problem with the customer, the source, or the run, which must be known.
+    pub async fn customer(
+        &self,
+        key: &OperationKey,
+        rows: Option<Vec<Map<String, Value>>>,
+    ) -> Result<FrozenData, Problem> {
+        let source = assemble::source(&self.config, &self.secrets).map_err(|e| failed(&e))?;
+        let run = self.ledger.run(key.campaign(), key.period()).await?;
+        let read = async {
+            let parameters = run.as_ref().and_then(parameters).ok_or(RefreezeError::NoWindow)?;
+            data_of(&source, &parameters, key).await
+        };
+        let data = read.await.map_err(unreadable)?;
+        Ok(match rows {
+            Some(rows) => {
+                FrozenData { rows: rows.into_iter().map(Value::Object).collect(), ..data }
+            }
+            None => data,
+        })
     }
 
     /// Wakes the workflows of operations about which something was decided.

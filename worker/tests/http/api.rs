@@ -1,8 +1,9 @@
 //! What the API reads and decides.
 
-use crate::house::{ADDRESS, CAMPAIGN, House, TOKEN, Who};
+use crate::house::{ADDRESS, CAMPAIGN, CONTENT, House, TOKEN, Who};
+use digest_activities::audit::books::differences;
 use digest_activities::ledger::Actor;
-use digest_workflows::operation::{Period, State};
+use digest_workflows::operation::{Period, Rules, State};
 use digestd::http::api;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -140,6 +141,63 @@ async fn dead_letters_are_replayed_all_or_none() {
     let (status, problem) = replay(&many, false).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
     assert!(problem["detail"].as_str().unwrap().contains("max_keys = 3"), "{problem}");
+}
+
+#[tokio::test]
+async fn an_operation_is_published_once_under_its_key() {
+    let house = House::with_token().await;
+    let publish = async |body: Value| house.api(Method::POST, "/operations", Some(body)).await;
+    let new = json!({"customer": "new", "period": "2026-W42"});
+    let (status, shown) = publish(new.clone()).await;
+    assert_eq!(status, StatusCode::CREATED, "{shown}");
+    assert_eq!(
+        (&shown["state"], &shown["key"]),
+        (&json!("selected"), &json!("digest:2026-W42:new"))
+    );
+    assert!(!shown["enqueued_at"].is_null());
+    let (status, again) = publish(new.clone()).await;
+    assert_eq!((status, again), (StatusCode::OK, shown));
+    let mut other = new;
+    other["rows"] = json!([{"title": CONTENT}]);
+    let (status, problem) = publish(other.clone()).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+
+    // With rows of its own, the same rows are the same, and others are not.
+    other["customer"] = json!("newer");
+    assert_eq!(publish(other.clone()).await.0, StatusCode::CREATED);
+    assert_eq!(publish(other.clone()).await.0, StatusCode::OK);
+    other["rows"] = json!([{"title": "a sofa"}]);
+    assert_eq!(publish(other).await.0, StatusCode::CONFLICT);
+
+    let run = house.ledger.run(CAMPAIGN, house.period).await.unwrap().unwrap();
+    assert_eq!(run.selected, 6);
+    let rules = Rules::default();
+    let page = house.ledger.audit_page(CAMPAIGN, house.period, None, 100).await.unwrap();
+    for entry in &page.entries {
+        let differences = differences(entry, &page.run, &rules, page.now);
+        assert!(differences.is_empty(), "{differences:?}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_published_where_it_could_not_be_sent_or_would_be_sent_twice() {
+    let house = House::with_token().await;
+    let publish = async |customer: &str, period: &str| {
+        let body = json!({"customer": customer, "period": period});
+        let (status, problem) = house.api(Method::POST, "/operations", Some(body)).await;
+        (status.as_u16(), problem["detail"].as_str().unwrap_or_default().to_owned())
+    };
+    let (status, said) = publish("new", "2026-W41").await;
+    assert!(status == 409 && said.contains("digestd run"), "{status} {said}");
+    let (status, said) = publish("nobody", "2026-W42").await;
+    assert!(status == 422 && said.contains("no such customer"), "{status} {said}");
+    let (status, said) = publish(ADDRESS, "2026-W42").await;
+    assert!(status == 422 && said.contains("'@'"), "{status} {said}");
+    let actor = Actor::part("test");
+    let rules = Rules::default();
+    house.ledger.cancel(CAMPAIGN, house.period, &rules, actor).await.unwrap();
+    let (status, said) = publish("new", "2026-W42").await;
+    assert!(status == 409 && said.contains("cancelled"), "{status} {said}");
 }
 
 #[tokio::test]

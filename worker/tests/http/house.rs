@@ -14,6 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{AUTHORIZATION, COOKIE, LOCATION, SET_COOKIE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -53,12 +54,20 @@ impl House {
         let url = format!("sqlite://{}", folder.path().join("digestd.db").display());
         let text = format!(
             "[source]\ncustomers = \"select id as customer_id, email as address from c\"\n\
+             rows = \"select id as customer_id, '{CONTENT}' as title from c\"\n\
              still_wanted = \"select 1\"\n[campaign]\ntimezone = \"UTC\"\n[message]\n\
              from = \"Shop <a@shop.example>\"\n[provider]\nkind = \"sandbox\"\n\
              [replay]\nmax_keys = 3\n[ledger]\nurl = \"{url}\"\n"
         );
         let config = Config::parse(&text, &folder.path().join("digestd.toml")).unwrap();
         let (ledger, _) = Ledger::set_up(&url, "digestd").await.unwrap();
+        let mut source = SqliteConnection::connect(&url).await.unwrap();
+        let customers = format!(
+            "create table c (id text primary key, email text); \
+             insert into c values ('new', '{ADDRESS}'), ('newer', '{ADDRESS}')"
+        );
+        sqlx::raw_sql(AssertSqlSafe(customers)).execute(&mut source).await.unwrap();
+        source.close().await.unwrap();
         let mut secrets = Secrets::default();
         secrets.http_token = token.map(|token| Redacted::new(token.to_owned()));
         let desk = Arc::new(Desk::new(config, &secrets, ledger.clone(), None).unwrap());
