@@ -15,10 +15,12 @@ use axum::http::StatusCode;
 use digest_activities::gates::parameters;
 use digest_activities::ledger::{FrozenData, Ledger};
 use digest_activities::refreeze::{RefreezeError, data_of};
+use digest_activities::source::Source;
 use digest_workflows::operation::{OperationKey, Period, Rules, State};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use temporalio_client::Client;
+use tokio::sync::OnceCell;
 
 /// What API and console stand on.
 pub struct Desk {
@@ -32,6 +34,7 @@ pub struct Desk {
     pub access: Access,
     secrets: Secrets,
     engine: Option<Client>,
+    source: OnceCell<Source>,
 }
 
 impl Desk {
@@ -47,7 +50,15 @@ impl Desk {
     ) -> Result<Self, UsageError> {
         let access = Access::new(&config, secrets)?;
         let rules = config.rules();
-        Ok(Self { config, ledger, rules, access, secrets: secrets.clone(), engine })
+        Ok(Self {
+            config,
+            ledger,
+            rules,
+            access,
+            secrets: secrets.clone(),
+            engine,
+            source: OnceCell::new(),
+        })
     }
 
     /// The campaign's name.
@@ -74,11 +85,12 @@ impl Desk {
         key: &OperationKey,
         rows: Option<Vec<Map<String, Value>>>,
     ) -> Result<FrozenData, Problem> {
-        let source = assemble::source(&self.config, &self.secrets).map_err(|e| failed(&e))?;
+        let open = async || assemble::source(&self.config, &self.secrets);
+        let source = self.source.get_or_try_init(open).await.map_err(|error| failed(&error))?;
         let run = self.ledger.run(key.campaign(), key.period()).await?;
         let read = async {
             let parameters = run.as_ref().and_then(parameters).ok_or(RefreezeError::NoWindow)?;
-            data_of(&source, &parameters, key).await
+            data_of(source, &parameters, key).await
         };
         let data = read.await.map_err(unreadable)?;
         Ok(match rows {

@@ -55,7 +55,7 @@ impl House {
         let text = format!(
             "[source]\ncustomers = \"select id as customer_id, email as address from c\"\n\
              rows = \"select id as customer_id, '{CONTENT}' as title from c\"\n\
-             still_wanted = \"select 1\"\n[campaign]\ntimezone = \"UTC\"\n[message]\n\
+             still_wanted = \"select 1 from c where id = :customer_id\"\n[campaign]\ntimezone = \"UTC\"\n[message]\n\
              from = \"Shop <a@shop.example>\"\n[provider]\nkind = \"sandbox\"\n\
              [replay]\nmax_keys = 3\n[ledger]\nurl = \"{url}\"\n"
         );
