@@ -64,18 +64,14 @@ pub(super) async fn publish(
     let rows = body.rows.map(Redacted::into_inner);
     let request = rows.as_ref().map(|rows| hash(rows)).transpose()?;
     let request = request.as_deref();
-    let published = match desk.ledger.publication(&key, request).await? {
-        Some(published) => published,
-        None => {
-            let data = desk.customer(&key, rows).await?;
-            match desk.ledger.publish(&key, &data, request, decider.actor()).await? {
-                Ok(published) => published,
-                Err(cannot) => {
-                    let detail = format!("{key} was not published: {cannot}");
-                    return Err(Problem::new(StatusCode::CONFLICT, detail));
-                }
-            }
-        }
+    let published = if let Some(published) = desk.ledger.publication(&key, request).await? {
+        published
+    } else {
+        let data = desk.customer(&key, rows).await?;
+        let published = desk.ledger.publish(&key, &data, request, decider.actor()).await?;
+        published.map_err(|cannot| {
+            Problem::new(StatusCode::CONFLICT, format!("{key} was not published: {cannot}"))
+        })?
     };
     let status = match published {
         Published::New => StatusCode::CREATED,
