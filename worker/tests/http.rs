@@ -5,6 +5,8 @@
 
 #[path = "http/api.rs"]
 mod api;
+#[path = "http/browser.rs"]
+mod browser;
 #[path = "http/console.rs"]
 mod console;
 #[path = "http/doors.rs"]

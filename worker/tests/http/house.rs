@@ -168,8 +168,12 @@ impl House {
             .replace("{decision}", "hold")
     }
 
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
     pub(crate) fn request(&self, method: Method, path: &str, who: &Who) -> RequestBuilder {
-        let request = self.client.request(method, format!("http://{}{path}", self.address));
+        let request = self.client.request(method, self.url(path));
         match who {
             Who::Nobody => request,
             Who::Token(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
