@@ -15,9 +15,9 @@ async fn the_first_page_answers_what_somebody_who_was_woken_asks() {
     for said in [
         "Did anybody get two?",
         ">No.<",
-        "1 may or may not have it",
-        "1 could not be sent",
-        "1 are still being sent",
+        "1 in doubt: may or may not have it",
+        "1 that could not be sent",
+        "1 still being sent",
         "/unknown?period=2026-W42",
         "/dead-letters?period=2026-W42",
         "ann",

@@ -36,20 +36,18 @@ fn twice(status: &RunStatus) -> Markup {
 fn without(status: &RunStatus) -> Markup {
     let waiting = status.pending + status.sending + status.retrying;
     let held = status.state == "held";
+    let still = if held {
+        "waiting until the run is resumed"
+    } else {
+        "still being sent, without your help"
+    };
     let lines = [
-        (
-            waiting,
-            if held {
-                "wait until the run is resumed"
-            } else {
-                "are still being sent by themselves"
-            },
-        ),
-        (status.unknown, "may or may not have it: the answer was lost"),
-        (status.dead, "could not be sent: dead letters"),
-        (status.expired, "were given up without an answer, and may have it"),
-        (status.suppressed, "are not to get it: opted out, cancelled, or nothing to send"),
-        (status.unkeyed, "rows could not be selected at all"),
+        (waiting, still),
+        (status.unknown, "in doubt: may or may not have it, because the answer was lost"),
+        (status.dead, "that could not be sent: dead letters"),
+        (status.expired, "given up without an answer, and may have it"),
+        (status.suppressed, "not meant to get it: opted out, cancelled, or nothing to send"),
+        (status.unkeyed, "of the customers query that could not be selected at all"),
     ];
     html! {
         @if lines.iter().all(|(count, _)| *count == 0) && status.selected > 0 {
@@ -76,17 +74,17 @@ fn waiting(status: &RunStatus) -> Markup {
                     code { "digestd schedule backfill --period " (status.period) } " sends it."
                 } }
                 @if status.unknown > 0 { li {
-                    a href=(list_path("/unknown", period)) { (status.unknown) " unknown" }
-                    ": some settle by themselves, the list says which need you."
+                    a href=(list_path("/unknown", period)) { "Unknown: " (status.unknown) }
+                    ". Some settle by themselves, the list says which need you."
                 } }
                 @if status.dead > 0 { li {
-                    a href=(list_path("/dead-letters", period)) { (status.dead) " dead letters" }
-                    ": once what killed them is fixed, replay them."
+                    a href=(list_path("/dead-letters", period)) { "Dead letters: " (status.dead) }
+                    ". Once what killed them is fixed, replay them."
                 } }
-                @if status.contradicted > 0 { li { (status.contradicted) " with contradicting evidence: look at them." } }
+                @if status.contradicted > 0 { li { "With contradicting evidence: " (status.contradicted) ". Look at them." } }
                 @if status.cleanup_failed > 0 { li {
-                    (status.cleanup_failed) " were delivered and not cleaned: "
-                    code { "digestd cleanup --period " (status.period) } "."
+                    "Delivered and not cleaned: " (status.cleanup_failed) ". "
+                    code { "digestd cleanup --period " (status.period) } " tries again."
                 } }
             }
         } @else {
