@@ -237,6 +237,21 @@ impl Ledger {
         tx.rows(&sql, values![campaign]).await?.iter().map(Run::read).collect()
     }
 
+    /// Every run of `campaign` that was closed and has work again: a verdict, a replay or a publication
+    /// came after it, and its operations are not at rest.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn closed_runs_at_work(&self, campaign: &str) -> Result<Vec<Run>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let sql = format!(
+            "select {COLUMNS} from @runs where campaign = $1 and state = 'closed' and exists \
+             (select 1 from @operations o where o.campaign = @runs.campaign \
+             and o.period = @runs.period and o.at_rest = 0) order by period"
+        );
+        tx.rows(&sql, values![campaign]).await?.iter().map(Run::read).collect()
+    }
+
     /// Every period of `campaign` whose run was started, or is recorded as missed.
     ///
     /// # Errors

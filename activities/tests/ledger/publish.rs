@@ -1,6 +1,6 @@
 //! One operation more in a run that is selected.
 
-use crate::bench::{CAMPAIGN, NOTHING, Place, TEST, key, on_both, selected};
+use crate::bench::{CAMPAIGN, Place, TEST, key, on_both, selected};
 use digest_activities::ledger::{CannotPublish, Published};
 use digest_workflows::operation::{Period, Rules};
 use jiff::SignedDuration;
@@ -73,9 +73,14 @@ async fn a_closed_run_takes_one_more_and_stays_closed(place: Place) {
     bench.enqueue_all().await;
     bench.deliver_and_clean(&bench.key(1)).await;
     assert!(bench.ledger.close_run(CAMPAIGN, bench.period).await.unwrap());
+    let at_work = async || bench.ledger.closed_runs_at_work(CAMPAIGN).await.unwrap().len();
+    assert_eq!(at_work().await, 0);
     let new = selected(bench.period, 9);
     bench.ledger.publish(&new.key, &new.data, None, TEST).await.unwrap().unwrap();
     let status = bench.ledger.status(CAMPAIGN, bench.period).await.unwrap();
     assert_eq!((status.state.as_str(), status.missing_count), ("closed", 1));
-    bench.begun(&new.key, NOTHING).await;
+    // So that whoever waits under a hold of it is told when it is resumed.
+    assert_eq!(at_work().await, 1);
+    bench.deliver_and_clean(&new.key).await;
+    assert_eq!(at_work().await, 0);
 }
