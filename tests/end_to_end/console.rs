@@ -97,7 +97,7 @@ async fn what_was_published_just_before_a_crash_is_sent_once() {
     // Held, so that no attempt is under way at the kill: that would leave a doubt, and rightly.
     let hold = json!({"reason": "not yet", "by": "kim"});
     ask(&http, &format!("/runs/{PERIOD}/hold"), &hold, StatusCode::OK).await;
-    let rows = json!([{"title": "A chair"}]);
+    let rows = json!([{"title": "A chair", "price": "19.90"}]);
     let body = json!({"customer": "customer-0004", "period": PERIOD, "rows": rows});
     ask(&http, "/operations", &body, StatusCode::CREATED).await;
     // Whether its workflow was started before or not.
