@@ -13,6 +13,7 @@ pub use desk::{Desk, Shared};
 pub use problem::Problem;
 
 use crate::metrics::Exposition;
+use crate::serve::{Limits, serve};
 use anyhow::Context;
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
@@ -29,6 +30,14 @@ use tokio::task::JoinHandle;
 
 /// How long the ledger may take to tell the time.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What those who reach it may cost.
+const LIMITS: Limits = Limits {
+    connections: 512,
+    head: Duration::from_secs(10),
+    // Beyond it, a page that is open asks for its events again.
+    connection: Duration::from_hours(1),
+    last_request: Duration::from_secs(15),
+};
 /// The format of Prometheus, as its documentation of exposition formats names it.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -62,12 +71,7 @@ impl Http {
     /// Answers on `listener`, in a task of its own.
     #[must_use]
     pub fn serve(self, listener: TcpListener) -> JoinHandle<()> {
-        let app = self.router().into_make_service_with_connect_info::<SocketAddr>();
-        tokio::spawn(async move {
-            if let Err(error) = axum::serve(listener, app).await {
-                tracing::error!(%error, "health checks, API and console ended");
-            }
-        })
+        tokio::spawn(serve(listener, self.router(), LIMITS))
     }
 
     fn router(self) -> Router {
@@ -83,7 +87,11 @@ impl Http {
 
 /// API and console. Requests have to carry where they come from, as axum's `ConnectInfo`.
 pub fn people(desk: Shared, watch: Arc<Watch>) -> Router {
-    console::router(&desk, watch).merge(api::router(&desk)).layer(from_fn(guarded)).with_state(desk)
+    console::router(&desk, watch)
+        .merge(api::router(&desk))
+        .layer(from_fn(guarded))
+        .layer(from_fn(to_the_end))
+        .with_state(desk)
 }
 
 /// What a browser may do with any answer: nothing but show it, from here alone (OWASP, secure headers).
@@ -101,6 +109,17 @@ const HEADERS: [(&str, &str); 7] = [
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 ];
+
+/// A decision that was begun is taken to its end, also if whoever asked for it has gone meanwhile.
+async fn to_the_end(request: Request, next: Next) -> Response {
+    match tokio::spawn(next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = "a defect of digestd: the request was not answered; its log says where";
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
+        }
+    }
+}
 
 async fn guarded(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
@@ -139,3 +158,6 @@ async fn metrics(State(http): State<Http>) -> Response {
 async fn answers(ledger: &Ledger) -> bool {
     matches!(tokio::time::timeout(PATIENCE, ledger.now()).await, Ok(Ok(_)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,7 @@ pub mod output;
 pub mod report;
 pub mod restore;
 pub mod retention;
+mod serve;
 pub mod service;
 pub mod sweep;
 pub mod table;

@@ -16,6 +16,7 @@ use axum::http::header::{AUTHORIZATION, COOKIE, HOST, HeaderMap, HeaderName, ORI
 use axum::http::uri::Authority;
 use data_encoding::BASE64URL_NOPAD;
 use digest_activities::message::Redacted;
+use digest_activities::webhook::Seldom;
 use digest_workflows::signal::check_words;
 use failures::Failures;
 use jiff::{SignedDuration, Timestamp};
@@ -28,6 +29,8 @@ use uuid::Uuid;
 const TOKEN_CHARS_MIN: usize = 16;
 /// A session ends after so long: a shift.
 const SESSION: SignedDuration = SignedDuration::from_hours(12);
+/// What a proxy adds.
+const PROXY_HEADERS: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
 /// Who is named in the audit where a caller of the API names nobody.
 const API: &str = "api";
 
@@ -38,6 +41,7 @@ pub struct Access {
     seal: Seal,
     secure: bool,
     failures: Failures,
+    wrong: Seldom,
 }
 
 /// A proxy that has asked who somebody is.
@@ -117,7 +121,14 @@ impl Access {
             )));
         }
         let seal = Seal::new(token.as_ref());
-        Ok(Self { token, proxy, seal, secure: !is_local, failures: Failures::default() })
+        Ok(Self {
+            token,
+            proxy,
+            seal,
+            secure: !is_local,
+            failures: Failures::default(),
+            wrong: Seldom::default(),
+        })
     }
 
     /// Whether anybody can sign in with a token.
@@ -163,7 +174,8 @@ impl Access {
         }
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         // A name of somebody else's that leads here would let their page read this one.
-        if !is_loopback(host) {
+        let came_through_a_proxy = PROXY_HEADERS.iter().any(|name| headers.contains_key(*name));
+        if came_through_a_proxy || !is_loopback(host) {
             return Err(Denied::Host);
         }
         Ok(Caller { name: String::new(), mark: None, signed_in: false })
@@ -219,6 +231,9 @@ impl Access {
             return Ok(());
         }
         self.failures.failed(from, now);
+        if let Some(count) = self.wrong.count(now) {
+            tracing::warn!(count, last = %from, "wrong tokens were presented to API or console");
+        }
         Err(Denied::Wrong)
     }
 
@@ -279,8 +294,9 @@ fn is_loopback(host: &str) -> bool {
 fn is_own_site(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let site = text(HeaderName::from_static("sec-fetch-site"));
-    if site.is_some_and(|site| site != "same-origin" && site != "none") {
-        return false;
+    if let Some(site) = site {
+        // A proxy may have changed the host, and no page can write this.
+        return site == "same-origin" || site == "none";
     }
     match (text(ORIGIN), text(HOST)) {
         (Some(origin), Some(host)) => {

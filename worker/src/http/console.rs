@@ -21,7 +21,7 @@ use super::desk::Shared;
 use super::problem::Problem;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
@@ -29,10 +29,14 @@ use maud::Markup;
 use page::failure;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use url::form_urlencoded;
 
 /// No form is longer: one that names the most keys that one request may decide about.
 const BODY_BYTES_MAX: usize = 1_000_000;
+
+/// A form to sign in that is still not whole after this long is given up.
+const SIGN_IN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A page, or why there is none.
 type Answer = Result<Markup, Failed>;
@@ -61,7 +65,7 @@ pub fn router(desk: &Shared, watch: Arc<Watch>) -> Router<Shared> {
         .fallback(nowhere)
         .layer(from_fn_with_state(desk.clone(), only_known))
         .layer(Extension(watch))
-        .route("/sign-in", get(sign_in::ask).post(sign_in::enter))
+        .route("/sign-in", get(sign_in::ask).merge(in_time(post(sign_in::enter))))
         .route("/assets/console.css", get(assets::css))
         .route("/assets/console.js", get(assets::js))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -86,6 +90,14 @@ fn pages() -> [(&'static str, MethodRouter<Shared>); 11] {
         ("/sign-out", post(sign_in::leave)),
         ("/events", get(events::stream)),
     ]
+}
+
+/// Whoever is not let in yet has not long for what they send.
+fn in_time(route: MethodRouter<Shared>) -> MethodRouter<Shared> {
+    route.layer(from_fn(async |request: Request, next: Next| {
+        let answer = tokio::time::timeout(SIGN_IN_TIME_MAX, next.run(request)).await;
+        answer.unwrap_or_else(|_| StatusCode::REQUEST_TIMEOUT.into_response())
+    }))
 }
 
 async fn nowhere() -> Failed {

@@ -68,6 +68,8 @@ fn without_a_token_nobody_may_change_anything_and_no_other_name_leads_here() {
         let caller = access.of_page(HERE, &headers(&[("host", host)])).unwrap();
         assert_eq!(access.may_change(&caller, &HeaderMap::new(), ""), Err(Denied::NoToken));
     }
+    let proxied = headers(&[("host", "127.0.0.1:8080"), ("x-forwarded-for", "192.0.2.9")]);
+    assert_eq!(access.of_page(HERE, &proxied), Err(Denied::Host));
     for host in ["evil.example", "127.0.0.1.evil.example:8080", ""] {
         assert_eq!(access.of_page(HERE, &headers(&[("host", host)])), Err(Denied::Host), "{host}");
     }
@@ -113,6 +115,13 @@ fn a_change_carries_the_mark_of_its_session_and_comes_from_here() {
     assert_eq!(access.may_change(&ann, &HeaderMap::new(), &mark), Ok(()));
     let same = headers(&[("origin", "https://digest.shop"), ("host", "digest.shop")]);
     assert_eq!(access.may_change(&ann, &same, &mark), Ok(()));
+    // Behind a proxy that asks under another name.
+    let behind = headers(&[
+        ("origin", "https://digest.shop"),
+        ("host", "10.0.0.7:8080"),
+        ("sec-fetch-site", "same-origin"),
+    ]);
+    assert_eq!(access.may_change(&ann, &behind, &mark), Ok(()));
     for wrong in ["", "x", other.mark.as_deref().unwrap()] {
         assert_eq!(access.may_change(&ann, &HeaderMap::new(), wrong), Err(Denied::Forged));
     }
@@ -121,6 +130,7 @@ fn a_change_carries_the_mark_of_its_session_and_comes_from_here() {
         &[("origin", "null"), ("host", "digest.shop")],
         &[("sec-fetch-site", "cross-site")],
         &[("sec-fetch-site", "same-site")],
+        &[("sec-fetch-site", "cross-site"), ("origin", "https://a.b"), ("host", "a.b")],
     ] {
         assert_eq!(access.may_change(&ann, &headers(foreign), &mark), Err(Denied::Forged));
     }
