@@ -112,13 +112,10 @@ const HEADERS: [(&str, &str); 7] = [
 
 /// A decision that was begun is taken to its end, also if whoever asked for it has gone meanwhile.
 async fn to_the_end(request: Request, next: Next) -> Response {
-    match tokio::spawn(next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => {
-            let detail = "a defect of digestd: the request was not answered; its log says where";
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
-        }
-    }
+    tokio::spawn(next.run(request)).await.unwrap_or_else(|_| {
+        let detail = "a defect of digestd: the request was not answered; its log says where";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail).into_response()
+    })
 }
 
 async fn guarded(request: Request, next: Next) -> Response {
