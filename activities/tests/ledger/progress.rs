@@ -37,9 +37,9 @@ async fn a_run_is_told_as_its_status_counts_it(place: Place) {
         ]
     );
     // What was decided within the last minute, and how long the rest takes at that pace.
-    let pace = run.answered_per_minute.unwrap();
-    assert!(pace > 0);
-    assert_eq!(run.seconds_left, Some(run.to_send * 60 / pace));
+    let answered = run.answered_per_minute.unwrap();
+    assert!(answered > 0);
+    assert_eq!(run.seconds_left, Some(run.to_send * 60 / answered));
     bench.hold().await;
     let held = line(&bench).await;
     assert_eq!((held.state.as_str(), held.held_by.as_deref()), ("held", Some("test")));

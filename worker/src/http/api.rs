@@ -13,14 +13,12 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{MethodRouter, any, get, post};
 use axum::{Json, Router};
 use std::net::SocketAddr;
 use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
 /// A body is no longer: that of the most keys that one request may decide about.
 const BODY_BYTES_MAX: usize = 1_000_000;
@@ -33,6 +31,20 @@ const BODY_BYTES_MAX: usize = 1_000_000;
                        here shows an address or content. Lists are paged: `next` is the key that the \
                        next page begins after. A decision with `dry_run` tells what it would do and \
                        does nothing."
+    ),
+    paths(
+        read::runs,
+        read::run,
+        decide::hold,
+        decide::resume,
+        decide::cancel,
+        read::unknown,
+        decide::resolve,
+        read::dead_letters,
+        decide::replay,
+        read::operations,
+        publish::publish,
+        read::operation,
     ),
     modifiers(&Token),
     security(("token" = []))
@@ -54,26 +66,29 @@ impl Modify for Token {
     }
 }
 
-fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::with_openapi(Api::openapi())
-        .routes(routes!(read::runs))
-        .routes(routes!(read::run))
-        .routes(routes!(decide::hold))
-        .routes(routes!(decide::resume))
-        .routes(routes!(decide::cancel))
-        .routes(routes!(read::unknown))
-        .routes(routes!(decide::resolve))
-        .routes(routes!(read::dead_letters))
-        .routes(routes!(decide::replay))
-        .routes(routes!(read::operations, publish::publish))
-        .routes(routes!(read::operation))
+/// Every path, with what answers there.
+fn routes() -> [(&'static str, MethodRouter<Shared>); 11] {
+    [
+        ("/api/v1/runs", get(read::runs)),
+        ("/api/v1/runs/{period}", get(read::run)),
+        ("/api/v1/runs/{period}/hold", post(decide::hold)),
+        ("/api/v1/runs/{period}/resume", post(decide::resume)),
+        ("/api/v1/runs/{period}/cancel", post(decide::cancel)),
+        ("/api/v1/unknown", get(read::unknown)),
+        ("/api/v1/unknown/resolve", post(decide::resolve)),
+        ("/api/v1/dead-letters", get(read::dead_letters)),
+        ("/api/v1/dead-letters/replay", post(decide::replay)),
+        ("/api/v1/operations", get(read::operations).post(publish::publish)),
+        ("/api/v1/operations/{key}", get(read::operation)),
+    ]
 }
 
 /// The routes of the API, asked only with the operator's token.
 pub fn router(desk: &Shared) -> Router<Shared> {
-    let (router, document) = routes().split_for_parts();
-    router
-        .route("/api/v1/openapi.json", get(async move || Json(document)))
+    let routes = routes().into_iter();
+    routes
+        .fold(Router::new(), |router, (path, route)| router.route(path, route))
+        .route("/api/v1/openapi.json", get(async || Json(document())))
         .route("/api/{*rest}", any(nowhere))
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -83,7 +98,7 @@ pub fn router(desk: &Shared) -> Router<Shared> {
 /// The document that describes the API.
 #[must_use]
 pub fn document() -> Document {
-    routes().split_for_parts().1
+    Api::openapi()
 }
 
 async fn nowhere() -> Problem {
@@ -108,5 +123,19 @@ async fn only_with_token(
             next.run(request).await
         }
         Err(denied) => Problem::from(denied).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_path_is_in_the_document() {
+        let served: BTreeSet<String> =
+            routes().iter().map(|(path, _)| (*path).to_owned()).collect();
+        let told: BTreeSet<String> = document().paths.paths.keys().cloned().collect();
+        assert_eq!(served, told);
     }
 }
