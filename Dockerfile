@@ -4,6 +4,8 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
+# Which commit `digestd --version` names: --build-arg DIGESTD_COMMIT=$(git rev-parse --short=12 HEAD)
+ARG DIGESTD_COMMIT=
 RUN cargo build --release --locked -p digestd
 
 FROM debian:12-slim

@@ -16,6 +16,7 @@ mod end_to_end {
     mod ambiguous;
     mod audit;
     mod batches;
+    mod canary;
     mod chaos;
     mod clocks;
     mod concurrency;

@@ -169,7 +169,14 @@ fn every_command_in_the_documents_exists() {
     let commands = commands();
     assert!(commands.contains("dead-letters") || commands.contains("status"), "{commands:?}");
     let mut named = 0;
-    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs/runbook.md"] {
+    for document in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "docs/runbook.md",
+        "docs/security.md",
+        "deploy/kubernetes/setup.yaml",
+    ] {
         for command in commands_in(&read(document)) {
             assert!(commands.contains(&command), "{document} names `digestd {command}`");
             named += 1;
@@ -193,8 +200,34 @@ fn every_file_that_the_architecture_names_exists() {
 }
 
 #[test]
+fn every_test_that_the_page_on_security_names_exists() {
+    let text = read("docs/security.md");
+    let code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    let mut tests = 0;
+    let mut file = String::new();
+    for span in code {
+        if Path::new(span).extension().is_some_and(|extension| extension == "rs") {
+            file = read(span);
+        } else if span.matches('_').count() > 1 && span.chars().all(is_of_a_name) {
+            let named = [format!("fn {span}("), format!("fn {span}<")];
+            let there = named.iter().any(|name| file.contains(name));
+            assert!(there, "docs/security.md names {span}, which is not in the file before it");
+            tests += 1;
+        }
+    }
+    assert!(tests > 30, "only {tests} tests were found");
+}
+
+fn is_of_a_name(letter: char) -> bool {
+    letter.is_ascii_lowercase() || letter == '_'
+}
+
+#[test]
 fn nothing_names_a_path_of_one_machine() {
     let mut files = vec![".ci/run".to_owned(), "Dockerfile".to_owned()];
+    files.extend(
+        ["configuration", "setup", "worker"].map(|f| format!("deploy/kubernetes/{f}.yaml")),
+    );
     for folder in [
         ".",
         "deploy/compose",

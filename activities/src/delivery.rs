@@ -125,20 +125,20 @@ impl Delivery<'_> {
     /// Reads the ledger: is this attempt the next one, and may one begin at all?
     async fn read(&self) -> Result<Answer, Early> {
         let of = self.of();
-        self.parts.must_serve(of.key.campaign())?;
+        self.parts.must_serve_operation(&of.key)?;
         self.parts.ledger.must_be(&of.ledger)?;
         let answer = self.parts.ledger.operation(&of.key).await?;
         let (generation, ordinal) = (self.input.generation, self.input.ordinal);
         if let Some(doubt) = answer.operation.open_attempt(generation, ordinal) {
             // Begun by an execution that is not this one, and nobody answered for it.
-            self.parts.metrics.refused(Duplicate::Open);
+            self.parts.metrics.refused(&of.key, Duplicate::Open);
             let event = Event::Overdue { attempt: doubt.number, random: of.random };
             return Err(self.record(&event, "delivery", None).await?);
         }
         let expected = Step::Deliver { generation, ordinal };
         if answer.operation.next(&of.rules, answer.moment.now) != expected {
             if (generation, ordinal) <= (answer.operation.generation, answer.operation.ordinal) {
-                self.parts.metrics.refused(Duplicate::Taken);
+                self.parts.metrics.refused(&of.key, Duplicate::Taken);
             }
             if answer.operation.state == State::Unknown {
                 // A window may have ended meanwhile; the ledger must know what is at rest.
@@ -266,6 +266,10 @@ impl Delivery<'_> {
         answer: &Answer,
         message: &FrozenMessage,
     ) -> Result<Box<dyn Ready>, Early> {
+        let (generation, ordinal) = (self.input.generation, self.input.ordinal);
+        if let Some(failure) = self.of().key.rehearsed_failure(generation, ordinal) {
+            return Err(self.close(failure, answer.moment.now).await?);
+        }
         let limit = span(self.of().rules.timeouts.timeout);
         let prepared = self.parts.provider.prepare(&self.of().key, message);
         let failure = match tokio::time::timeout(limit, prepared).await {
@@ -315,7 +319,7 @@ impl Delivery<'_> {
     /// The answer to an attempt that may not begin.
     async fn cannot(&self, answer: &Answer, cannot: CannotBegin) -> Result<Early, Early> {
         if let Some(duplicate) = Duplicate::of(cannot) {
-            self.parts.metrics.refused(duplicate);
+            self.parts.metrics.refused(&self.of().key, duplicate);
         }
         match cannot {
             CannotBegin::Held => Ok(early(answer, Pause::Held)),

@@ -18,7 +18,8 @@ use digest_workflows::activities::{
     DeliverInput, EnqueueInput, Enqueued, OperationInput, Progress, RecordInput, RunPlan, RunStart,
     Standing, WatchInput, declared,
 };
-use digest_workflows::operation::Rules;
+use digest_workflows::operation::canary::tested_campaign;
+use digest_workflows::operation::{OperationKey, Rules};
 use futures::FutureExt;
 use jiff::SignedDuration;
 use std::panic::AssertUnwindSafe;
@@ -159,6 +160,18 @@ impl Parts {
         Err(GateError::OtherCampaign { ours, asked })
     }
 
+    /// Refuses an operation of another campaign. The canaries of ours are served too; a run of theirs
+    /// is not, for it would select every customer a second time.
+    ///
+    /// # Errors
+    /// [`GateError::OtherCampaign`].
+    pub fn must_serve_operation(&self, key: &OperationKey) -> Result<(), GateError> {
+        if key.is_canary_of(&self.campaign.name) {
+            return Ok(());
+        }
+        self.must_serve(key.campaign())
+    }
+
     /// What a run binds to the named parameters of the source's statements.
     ///
     /// # Errors
@@ -169,12 +182,12 @@ impl Parts {
 }
 
 /// What a run binds to the named parameters of the source's statements; `None` when it was never
-/// started.
+/// started. Canaries ask as the campaign that they are for.
 #[must_use]
 pub fn parameters(run: &crate::ledger::Run) -> Option<Parameters<'_>> {
     let (period_start, period_end) = run.window?;
     Some(Parameters {
-        campaign: &run.campaign,
+        campaign: tested_campaign(&run.campaign).unwrap_or(&run.campaign),
         period: run.period,
         selected_at: run.selected_at?,
         period_start,

@@ -9,6 +9,7 @@
 mod attempts;
 mod audit;
 mod batches;
+mod canary;
 mod content;
 mod database;
 mod events;
@@ -32,6 +33,7 @@ mod sweep;
 pub use attempts::{Begun, Token};
 pub use audit::{Attempt, AuditPage, Columns, Entry, Tally, Transition};
 pub use batches::{BatchAnswer, Claim, Member, Proposal, Repeated, StoredBatch};
+pub use canary::NewCanary;
 pub use content::FrozenData;
 pub use events::{Place, Stored, Told, Untold};
 pub use figures::{Figures, HeldRun, Holder, LatestRun};

@@ -7,7 +7,7 @@
 use crate::ledger::{Answer, Begun, Recorded};
 use crate::provider::Reply;
 use digest_workflows::operation::{
-    CannotBegin, Change, Event, FailureClass, Finding, Note, Outcome, State,
+    CannotBegin, Change, Event, FailureClass, Finding, Note, OperationKey, Outcome, State,
 };
 use jiff::Timestamp;
 use prometheus::proto::MetricFamily;
@@ -28,6 +28,7 @@ const NO_LABELS: &[&str] = &[];
 /// The counters of this process.
 pub struct Metrics {
     registry: Registry,
+    campaign: String,
     provider: String,
     attempts: IntCounterVec,
     retries: IntCounterVec,
@@ -199,6 +200,7 @@ impl Metrics {
                 "What sweeps have set going again: runs, operations, and waiting workflows told.",
                 &["what"],
             )?,
+            campaign: campaign.to_owned(),
             provider: provider.to_owned(),
             registry,
         };
@@ -260,9 +262,15 @@ impl Metrics {
         self.registry.gather()
     }
 
+    /// Whether operations of `campaign` count: its canaries, which the same worker serves, do not.
+    #[must_use]
+    pub fn counts(&self, campaign: &str) -> bool {
+        campaign == self.campaign
+    }
+
     /// Counts an attempt that was begun. The first one of an operation is its claim.
     pub fn begun(&self, answer: &Answer, begun: &Begun) {
-        if begun.number == 1 {
+        if begun.number == 1 && self.counts(&answer.run.campaign) {
             self.claimed(answer, begun.begun_at);
         }
     }
@@ -287,14 +295,19 @@ impl Metrics {
         self.send.with_label_values(&[&self.provider, result]).observe(took.as_secs_f64());
     }
 
-    /// Counts a send that was refused as a duplicate.
-    pub fn refused(&self, duplicate: Duplicate) {
-        self.duplicates.with_label_values(&[duplicate.name()]).inc();
+    /// Counts a send of `key` that was refused as a duplicate.
+    pub fn refused(&self, key: &OperationKey, duplicate: Duplicate) {
+        if self.counts(key.campaign()) {
+            self.duplicates.with_label_values(&[duplicate.name()]).inc();
+        }
     }
 
     /// Counts what `event` has changed, once the ledger has recorded it. `late` says that an answer
     /// came after the operation was taken for unknown.
     pub fn recorded(&self, event: &Event, recorded: &Recorded, late: bool) {
+        if !self.counts(&recorded.answer.run.campaign) {
+            return;
+        }
         let (change, operation) = (&recorded.change, &recorded.answer.operation);
         let own = match event {
             Event::Answered { attempt, .. } if !late => Some(*attempt),
@@ -333,9 +346,11 @@ impl Metrics {
         }
     }
 
-    /// Counts what an event that a provider told has changed.
-    pub fn told(&self, change: &Change) {
-        self.changed("event", change, change.settled.len());
+    /// Counts what an event that a provider told about `key` has changed.
+    pub fn told(&self, key: &OperationKey, change: &Change) {
+        if self.counts(key.campaign()) {
+            self.changed("event", change, change.settled.len());
+        }
     }
 
     /// Counts a change that has settled so many doubts by what `by` names.

@@ -316,7 +316,8 @@ impl Source {
 
     /// Whether the customer of `key` still wants the message: whether `still_wanted` returns a row.
     /// A row whose first value is null, false or 0 counts as none, since a flag that was selected
-    /// instead of asked for must not become a yes.
+    /// instead of asked for must not become a yes. For a canary the question is that of the customer's
+    /// own message.
     ///
     /// # Errors
     /// As the database answers; no answer means no send.
@@ -325,6 +326,7 @@ impl Source {
         parameters: &Parameters<'_>,
         key: &OperationKey,
     ) -> Result<bool, SourceError> {
+        let key = &key.tested();
         let id = self.customer_id(parameters, &key.customer_id()).await?;
         within(Query::StillWanted, CONSENT_SECONDS, async {
             let mut session = self.database.read(Query::StillWanted, CONSENT_SECONDS).await?;

@@ -10,6 +10,8 @@ mod audit;
 mod batches;
 #[path = "ledger/bench.rs"]
 mod bench;
+#[path = "ledger/canary.rs"]
+mod canary;
 #[path = "ledger/content.rs"]
 mod content;
 #[path = "ledger/counted.rs"]

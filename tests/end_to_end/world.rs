@@ -18,7 +18,7 @@ pub(crate) use database::Database;
 pub(crate) use engine::{Cost, cost, exactly, failed_tasks, payload};
 pub(crate) use inbox::{Inbox, Taken, of_mail, of_sandbox, of_witness};
 pub(crate) use plan::{Customer, Plan, text_number, world};
-pub(crate) use process::Worker;
+pub(crate) use process::{Said, Worker};
 pub(crate) use within::Bench;
 
 use digest_activities::message::Redacted;

@@ -1,9 +1,12 @@
 //! Connecting: what is wrong is named, in bounded time; and the search attributes.
 
 use crate::{server, target};
+use digest_tests::authority::Authority;
+use digest_tests::handshake::{Asking, Seen};
 use digestd::engine::connection::{Address, Target, connect};
 use digestd::engine::{EngineError, search_attributes};
 use std::net::TcpListener;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use temporalio_client::grpc::OperatorService as _;
 use temporalio_client::tonic::IntoRequest as _;
@@ -172,4 +175,61 @@ async fn the_environment_and_its_profiles_are_followed_where_the_configuration_i
     assert_eq!(elsewhere, default);
     let with_key = connected(&address, &[("TEMPORAL_API_KEY", "s3cret")]);
     assert!(with_key.contains("TLS is on") && !with_key.contains("s3cret"), "{with_key}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_shows_its_certificate_to_a_server_that_it_has_verified() {
+    const NAME: &str = "temporal.shop.example";
+    let authority = Authority::of(NAME).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (ca, pair) = (text(authority.file()), authority.client());
+    let (certificate, key) = (text(pair.certificate()), text(pair.key()));
+    let own = [
+        ("TEMPORAL_TLS_CLIENT_CERT_PATH", certificate.as_str()),
+        ("TEMPORAL_TLS_CLIENT_KEY_PATH", key.as_str()),
+    ];
+    let trusted = ("TEMPORAL_TLS_SERVER_CA_CERT_PATH", ca.as_str());
+    let named = ("TEMPORAL_TLS_SERVER_NAME", NAME);
+    let seen = async |variables: Vec<(&str, &str)>| {
+        let server = Asking::start(&authority).await.unwrap();
+        let address = server.address().to_string();
+        let variables = [variables, own.to_vec()].concat();
+        let said = tokio::task::block_in_place(|| connected(&address, &variables));
+        assert!(said.contains("not connected"), "nothing answers there: {said}");
+        assert!(said.contains(&address), "{said}");
+        server.seen().await.unwrap()
+    };
+    assert_eq!(seen(vec![trusted, named]).await, Seen::Client { spoke: true });
+    // Another name, or an authority that this machine does not trust: nothing is said, not even the key.
+    let with_key = ("TEMPORAL_API_KEY", "s3cret");
+    assert_eq!(seen(vec![trusted, with_key]).await, Seen::NoHandshake);
+    assert_eq!(seen(vec![named, with_key]).await, Seen::NoHandshake);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_client_certificate_is_refused_by_name() {
+    let authority = Authority::new().unwrap();
+    let certificate = authority.client().certificate().to_str().unwrap();
+    let said = connected("127.0.0.1:1", &[("TEMPORAL_TLS_CLIENT_CERT_PATH", certificate)]);
+    assert!(said.contains("unusable") && said.contains("client key"), "{said}");
+    let missing = connected("127.0.0.1:1", &[("TEMPORAL_TLS_SERVER_CA_CERT_PATH", "/no/such")]);
+    assert!(missing.contains("unusable"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_never_sent_to_an_address_without_tls() {
+    let remote = "http://temporal.invalid:7233";
+    let said = connected(remote, &[("TEMPORAL_API_KEY", "s3cret")]);
+    assert!(said.contains("would have no TLS") && !said.contains("s3cret"), "{said}");
+    let off = [("TEMPORAL_API_KEY", "s3cret"), ("TEMPORAL_TLS", "false")];
+    let said = connected("temporal.invalid:7233", &off);
+    assert!(said.contains("would have no TLS"), "{said}");
+    let by_variable = [("TEMPORAL_ADDRESS", remote), ("TEMPORAL_API_KEY", "s3cret")];
+    let said = connected("the environment", &by_variable);
+    assert!(said.contains("would have no TLS"), "{said}");
+    let said = connected(remote, &[("TEMPORAL_TLS", "true")]);
+    assert!(said.contains("TLS is set up"), "{said}");
+    // Without anything secret it is tried.
+    let said = connected(remote, &[]);
+    assert!(said.contains("no Temporal server answered"), "{said}");
 }

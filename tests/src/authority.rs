@@ -16,6 +16,39 @@ pub struct Authority {
     file: NamedTempFile,
     acceptor: TlsAcceptor,
     pem: Pem,
+    client: Pair,
+}
+
+/// A certificate and its key, each in a file.
+#[derive(Debug)]
+pub struct Pair {
+    certificate: NamedTempFile,
+    key: NamedTempFile,
+}
+
+impl Pair {
+    fn write(certificate: &str, key: &str) -> Result<Self> {
+        Ok(Self { certificate: in_a_file(certificate)?, key: in_a_file(key)? })
+    }
+
+    /// The file with the certificate.
+    #[must_use]
+    pub fn certificate(&self) -> &Path {
+        self.certificate.path()
+    }
+
+    /// The file with its key.
+    #[must_use]
+    pub fn key(&self) -> &Path {
+        self.key.path()
+    }
+}
+
+fn in_a_file(text: &str) -> Result<NamedTempFile> {
+    let mut file = NamedTempFile::new().context("make the file")?;
+    file.write_all(text.as_bytes()).context("write the file")?;
+    file.flush().context("write the file")?;
+    Ok(file)
 }
 
 /// The same as texts, for a server that is a program of its own.
@@ -47,9 +80,12 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let mut file = NamedTempFile::new().context("make the file")?;
-        file.write_all(issuer.pem().as_bytes()).context("write the file")?;
-        file.flush().context("write the file")?;
+        let file = in_a_file(&issuer.pem())?;
+        let client_key = KeyPair::generate()?;
+        let client = CertificateParams::new(vec!["client.example".to_owned()])?
+            .signed_by(&client_key, &issuer)
+            .context("sign the client's certificate")?;
+        let client = Pair::write(&client.pem(), &client_key.serialize_pem())?;
 
         let key = KeyPair::generate()?;
         let certificate = CertificateParams::new(vec![host.to_owned()])?
@@ -69,13 +105,19 @@ impl Authority {
             vec![CertificateDer::from(certificate.der().to_vec())],
             PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?,
         )?;
-        Ok(Self { file, acceptor: TlsAcceptor::from(Arc::new(config)), pem })
+        Ok(Self { file, acceptor: TlsAcceptor::from(Arc::new(config)), pem, client })
     }
 
     /// The file with the authority's certificate.
     #[must_use]
     pub fn file(&self) -> &Path {
         self.file.path()
+    }
+
+    /// A certificate for a client, by this authority.
+    #[must_use]
+    pub const fn client(&self) -> &Pair {
+        &self.client
     }
 
     pub(crate) fn pem(&self) -> &Pem {

@@ -6,6 +6,7 @@ pub mod api_server;
 pub mod authority;
 pub mod browser;
 pub mod faketime;
+pub mod handshake;
 pub mod histories;
 pub mod mail_server;
 pub mod mariadb;

@@ -190,7 +190,8 @@ pub(crate) fn own_address() -> Ipv4Addr {
 }
 
 /// A Python that has `module`: the one in the target folder, or the machine's.
-pub(crate) fn python_with(module: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn python_with(module: &str) -> Option<PathBuf> {
     let candidates = [tools().join("python/bin/python"), PathBuf::from("python3")];
     candidates.into_iter().find(|python| {
         let check = Command::new(python)

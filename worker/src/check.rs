@@ -34,11 +34,13 @@ pub struct Line {
 }
 
 impl Line {
-    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+    /// It is as it should be.
+    pub(crate) fn ok(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, ok: true, detail: detail.into(), exit: Exit::Done }
     }
 
-    fn problem(name: &'static str, exit: Exit, detail: impl Into<String>) -> Self {
+    /// It is not; `exit` is the exit code that it asks for.
+    pub(crate) fn problem(name: &'static str, exit: Exit, detail: impl Into<String>) -> Self {
         Self { name, ok: false, detail: detail.into(), exit }
     }
 

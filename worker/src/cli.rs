@@ -22,7 +22,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(
     name = "digestd",
-    version,
+    version = env!("DIGESTD_VERSION"),
     propagate_version = false,
     arg_required_else_help = true,
     max_term_width = 100,
@@ -52,6 +52,7 @@ pub enum Command {
     Worker(operate::WorkerArgs),
     Schedule(operate::ScheduleArgs),
     Run(operate::RunArgs),
+    Canary(operate::CanaryArgs),
     Status(read::StatusArgs),
     Show(read::ShowArgs),
     Audit(read::AuditArgs),
@@ -67,6 +68,7 @@ pub enum Command {
     Suppressions(decide::SuppressionsArgs),
     Policy(read::PolicyArgs),
     Completions(operate::CompletionsArgs),
+    Man(operate::ManArgs),
 }
 
 /// How a command ended.

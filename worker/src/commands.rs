@@ -1,6 +1,7 @@
 //! The commands: one file each.
 
 mod audit;
+mod canary;
 mod check;
 mod cleanup;
 mod completions;
@@ -10,6 +11,7 @@ mod dry_run;
 mod forget;
 mod hold;
 mod init;
+mod man;
 mod policy;
 mod preview;
 mod replay;
@@ -48,6 +50,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Worker(_) => worker::run(config()?).await,
         Command::Schedule(args) => Box::pin(schedule::run(config()?, args)).await,
         Command::Run(args) => run::run(config()?, args).await,
+        Command::Canary(args) => canary::run(config()?, args).await,
         Command::Status(args) => status::run(config()?, args).await,
         Command::Show(args) => show::run(config()?, args).await,
         Command::Audit(args) => audit::run(config()?, args).await,
@@ -63,6 +66,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Suppressions(args) => suppressions::run(config()?, args).await,
         Command::Policy(args) => policy::run(&config()?, &args),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod assemble;
 pub mod audit;
+pub mod canary;
 pub mod check;
 pub mod cli;
 pub mod commands;
@@ -20,6 +21,7 @@ pub mod output;
 pub mod report;
 pub mod restore;
 pub mod retention;
+pub mod selected;
 mod serve;
 pub mod service;
 pub mod sweep;

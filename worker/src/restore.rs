@@ -13,6 +13,8 @@ mod gone_back;
 
 pub use gone_back::hold_if_gone_back;
 
+use crate::retention::campaigns;
+use crate::sweep::of_campaigns;
 use anyhow::Context;
 use digest_activities::ledger::{Actor, Ledger};
 use digest_workflows::activities::Progress;
@@ -60,7 +62,7 @@ struct Known {
     at_work: bool,
 }
 
-/// Brings the ledger up to what the engine knows of `campaign`. The epoch must be raised before. What
+/// Brings the ledger up to what the engine knows of `campaign` and its canaries. The epoch must be raised before. What
 /// was done stays done when it fails, and repeating it adds nothing twice.
 ///
 /// # Errors
@@ -74,7 +76,8 @@ pub async fn after_restore(
 ) -> anyhow::Result<Restored> {
     let mut restored = Restored::default();
     let mut executions: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let query = format!("WorkflowType = 'CustomerDigest' AND DigestCampaign = '{campaign}'");
+    let theirs = of_campaigns(&campaigns(campaign));
+    let query = format!("WorkflowType = 'CustomerDigest' AND {theirs}");
     let mut list = Box::pin(client.list_workflows(query, WorkflowListOptions::default()));
     while let Some(workflow) = list.next().await {
         let workflow = workflow.context("the engine does not list the campaign's workflows")?;
@@ -92,7 +95,9 @@ pub async fn after_restore(
     drop(answers);
     restored.terminated = terminate(client, campaign).await?;
     let actor = Actor { by: BY, reason: Some("restored, and compared with the engine") };
-    restored.resumed = ledger.resume_after_restore(campaign, actor).await?;
+    for campaign in campaigns(campaign) {
+        restored.resumed += ledger.resume_after_restore(&campaign, actor).await?;
+    }
     Ok(restored)
 }
 
@@ -219,12 +224,12 @@ fn decode<T: serde::de::DeserializeOwned>(payloads: Option<Payloads>) -> Option<
     serde_json::from_slice(&payload.data).ok()
 }
 
-/// Terminates every open workflow of the campaign but its weekly ones, which carry no ledger.
+/// Terminates every open workflow of the campaign and its canaries but its weekly ones, which carry no ledger.
 async fn terminate(client: &Client, campaign: &str) -> anyhow::Result<u64> {
     let query = format!(
         "(WorkflowType = 'CustomerDigest' OR WorkflowType = 'DigestPage' OR \
-         WorkflowType = 'DigestRun') AND DigestCampaign = '{campaign}' AND \
-         ExecutionStatus = 'Running'"
+         WorkflowType = 'DigestRun') AND {} AND ExecutionStatus = 'Running'",
+        of_campaigns(&campaigns(campaign))
     );
     let ids: Vec<String> = client
         .list_workflows(query, WorkflowListOptions::default())

@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use digest_activities::ledger::{Ledger, LedgerError};
+use digest_workflows::operation::canary::campaign_of_canaries;
 use jiff::SignedDuration;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -89,5 +90,5 @@ impl Retention {
 /// The campaigns that a configuration writes to: its own, and its canaries'.
 #[must_use]
 pub fn campaigns(name: &str) -> [String; 2] {
-    [name.to_owned(), format!("{name}-canary")]
+    [name.to_owned(), campaign_of_canaries(name)]
 }

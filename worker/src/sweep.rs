@@ -4,6 +4,7 @@
 //! and the engine's start, changes nothing in what may be sent: whoever is started here asks the
 //! ledger first.
 
+use crate::retention::campaigns;
 use crate::tell::{self, Teller};
 use anyhow::Context;
 use digest_activities::ledger::{Ledger, Run, RunState};
@@ -165,10 +166,29 @@ impl Sweep {
             swept.told += self.tell_waiting(&run).await?;
         }
         let mut open = self.open_operations().await?;
+        for campaign in campaigns(&self.campaign) {
+            self.start_unfinished(&campaign, &mut open, &mut swept).await?;
+        }
+        // What is open in the engine and settled in the ledger has missed what a person decided.
+        let keys: Vec<_> = open.keys().filter_map(|id| OperationKey::parse(id).ok()).collect();
+        for key in self.ledger.settled(&keys, GRACE).await? {
+            swept.told += u64::from(self.tell(&key).await);
+        }
+        Ok(swept)
+    }
+
+    /// Starts what has no workflow of the campaign's operations, and tells those that have missed
+    /// something. Takes what the ledger has open out of `open`.
+    async fn start_unfinished(
+        &self,
+        campaign: &str,
+        open: &mut HashMap<String, Option<String>>,
+        swept: &mut Swept,
+    ) -> anyhow::Result<()> {
         let mut after = String::new();
         loop {
-            let batch = self.ledger.unfinished(&self.campaign, GRACE, &after, BATCH).await?;
-            let Some(last) = batch.last() else { break };
+            let batch = self.ledger.unfinished(campaign, GRACE, &after, BATCH).await?;
+            let Some(last) = batch.last() else { return Ok(()) };
             after = last.key.to_string();
             for unfinished in &batch {
                 let id = unfinished.key.to_string();
@@ -181,20 +201,14 @@ impl Sweep {
                 }
             }
         }
-        // What is open in the engine and settled in the ledger has missed what a person decided.
-        let keys: Vec<_> = open.keys().filter_map(|id| OperationKey::parse(id).ok()).collect();
-        for key in self.ledger.settled(&keys, GRACE).await? {
-            swept.told += u64::from(self.tell(&key).await);
-        }
-        Ok(swept)
     }
 
-    /// The ids of every open operation workflow of the campaign, each with the state that it shows.
+    /// The ids of every open operation workflow of the campaign and its canaries, each with the state
+    /// that it shows.
     async fn open_operations(&self) -> anyhow::Result<HashMap<String, Option<String>>> {
         let query = format!(
-            "WorkflowType = 'CustomerDigest' AND DigestCampaign = '{}' AND \
-             ExecutionStatus = 'Running'",
-            self.campaign
+            "WorkflowType = 'CustomerDigest' AND {} AND ExecutionStatus = 'Running'",
+            of_campaigns(&campaigns(&self.campaign))
         );
         self.client
             .list_workflows(query, WorkflowListOptions::default())
@@ -239,6 +253,13 @@ impl Sweep {
             .search_attributes(attributes)
             .build()
     }
+}
+
+/// The condition of a list of workflows that they belong to one of `campaigns`.
+pub(crate) fn of_campaigns(campaigns: &[String]) -> String {
+    let each: Vec<String> =
+        campaigns.iter().map(|campaign| format!("DigestCampaign = '{campaign}'")).collect();
+    format!("({})", each.join(" OR "))
 }
 
 /// Whether the ledger knows what an open workflow, by the state it shows, has not been told: a

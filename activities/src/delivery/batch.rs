@@ -191,7 +191,9 @@ impl Delivery<'_> {
         answer: &Answer,
         message: &FrozenMessage,
     ) -> Result<Option<Vec<u8>>, Early> {
-        let shares = answer.operation.shares() == Shares::May && self.parts.gatherer.is_some();
+        // A test message is in no customer's way.
+        let alone = self.of().key.is_canary() || self.parts.gatherer.is_none();
+        let shares = answer.operation.shares() == Shares::May && !alone;
         let Some(batches) = self.parts.provider.batches().filter(|_| shares) else {
             return Ok(None);
         };

@@ -58,7 +58,9 @@ impl HandOver {
         }
         let begun = Instant::now();
         let reply = self.lease.or_over(ready.hand_over()).await.unwrap_or_else(cut_off);
-        self.parts.metrics.answered(std::slice::from_ref(&reply), begun.elapsed());
+        if self.parts.metrics.counts(self.input.key.campaign()) {
+            self.parts.metrics.answered(std::slice::from_ref(&reply), begun.elapsed());
+        }
         if let Reply::Unknown(code) = &reply {
             tracing::warn!(key = %self.input.key, attempt, code, "the answer is ambiguous");
         }

@@ -6,6 +6,7 @@ use super::operations::{Actor, Loaded, Lock, apply, load};
 use super::runs::run_in;
 use super::{Ledger, LedgerError};
 use crate::provider::alias::alias;
+use digest_workflows::operation::canary::campaign_of_canaries;
 use digest_workflows::operation::{Event, Operation, OperationKey, Period, Rules, State};
 
 /// Why runs are held by a ledger that has gone back.
@@ -13,8 +14,8 @@ pub const GONE_BACK: &str =
     "the ledger has gone back: was it restored from a backup? run `digestd setup --after-restore`";
 
 impl Ledger {
-    /// Holds every open run of `campaign`, and that of `period`, because the ledger's counter is
-    /// lower than it was.
+    /// Holds every open run of `campaign`, that of `period`, and its canaries, because the ledger's
+    /// counter is lower than it was.
     ///
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database.
@@ -23,6 +24,10 @@ impl Ledger {
         let others = runs.iter().map(|run| run.period).filter(|other| *other != period);
         for period in others.chain([period]) {
             self.hold(campaign, period, GONE_BACK, Actor::part("watch")).await?;
+        }
+        let canaries = campaign_of_canaries(campaign);
+        for period in self.accounted_periods(&canaries).await? {
+            self.hold(&canaries, period, GONE_BACK, Actor::part("watch")).await?;
         }
         Ok(())
     }
@@ -116,7 +121,7 @@ async fn adopt(tx: &mut Tx, key: &OperationKey) -> Result<(), LedgerError> {
             campaign,
             period.to_string(),
             position,
-            key.customer_id(),
+            key.source_customer_id(),
             operation.state.name(),
             now,
             serde_json::to_string(&operation)?,

@@ -127,7 +127,8 @@ impl Ledger {
     }
 }
 
-/// Puts the customer of `loaded` on the list, unless they are there: the first reason stays.
+/// Puts the customer of `loaded` on the list, unless they are there: the first reason stays. What became
+/// of a canary says nothing about a customer.
 pub(super) async fn suppress(
     tx: &mut Tx,
     loaded: &Loaded,
@@ -135,6 +136,10 @@ pub(super) async fn suppress(
     reason: SuppressionReason,
     (provider, event): (&str, &str),
 ) -> Result<(), LedgerError> {
+    if key.is_canary() {
+        // It was not the customer's address.
+        return Ok(());
+    }
     let new = tx
         .execute(
             "insert into @suppressions (campaign, customer, reason, since, key, provider, event_id) \

@@ -105,7 +105,7 @@ async fn a_doubt_counts_by_what_settles_it(place: Place) {
     let looked_up = Event::LookedUp { finding: finding.clone(), asked_at, random: 0.0 };
     bench.count(&metrics, &bench.key(2), looked_up, false).await;
     let told = bench.record(&bench.key(3), Event::Told { finding }).await;
-    metrics.told(&told.change);
+    metrics.told(&bench.key(3), &told.change);
     let abandon = Event::Judged { verdict: Verdict::Abandon, attempt: None };
     bench.count(&metrics, &bench.key(4), abandon, false).await;
     // A replay settles the attempt before it, too.
@@ -139,7 +139,7 @@ async fn what_changes_nothing_is_not_counted_again(place: Place) {
     // A refusal of what was delivered is a bounce.
     let bounce = Event::Told { finding: Finding::Refused(FailureClass::Recipient) };
     let told = bench.record(&key, bounce).await;
-    metrics.told(&told.change);
+    metrics.told(&key, &told.change);
     is(&metrics, &[("attempts none accepted", 1), ("cleanups done", 1), ("undelivered", 1)]);
     for (cannot, duplicate) in [
         (CannotBegin::NotNext, Some(Duplicate::Overtaken)),

@@ -1,8 +1,11 @@
 //! Arguments of the commands that set up and run.
 
-use super::values::words;
+use super::values::{private, words};
+use crate::config::duration;
 use clap::{Args, Subcommand};
+use digest_activities::message::Redacted;
 use digest_workflows::operation::Period;
+use jiff::SignedDuration;
 use std::path::PathBuf;
 
 /// Try everything without setting anything up: engine, ledger and a provider with faults
@@ -117,6 +120,34 @@ pub struct RunArgs {
     pub future: bool,
 }
 
+/// Send one test message on the real path, to an address of yours; no run counts it
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It has the customer's data and goes to the address given. It may be repeated, removes nothing\nfrom the source, and needs a running worker.\n\nExample:\n  digestd canary --customer 1842 --to me@shop.example\n  digestd canary --customer 1842 --to me@shop.example --force-failures --json"
+)]
+pub struct CanaryArgs {
+    /// The customer whose data it has, by the id that the source has
+    #[arg(long, value_name = "ID")]
+    pub customer: String,
+    /// Where it goes: an address of yours, or a phone number for text messages
+    #[arg(long, value_name = "ADDRESS", value_parser = private)]
+    pub to: Redacted<String>,
+    /// The ISO week that it is rendered for, such as 2026-W42; the one under way if left out
+    #[arg(long, value_name = "P")]
+    pub period: Option<Period>,
+    /// Check everything first, rehearse a transient and a permanent failure beside it, and say
+    /// whether the schedule may be enabled
+    #[arg(long)]
+    pub force_failures: bool,
+    /// Wait no longer than this, such as 5m; what is still waiting then is given up. The provider's
+    /// time and the delay of a retry decide if left out
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub timeout: Option<SignedDuration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Print the completions of a shell
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  digestd completions bash > /etc/bash_completion.d/digestd")]
@@ -124,4 +155,15 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
     pub shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write one for each command
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  digestd man /usr/local/share/man/man1\n  digestd man > digestd.1"
+)]
+pub struct ManArgs {
+    /// Write digestd.1 and a page for each command into this folder; created if it does not exist
+    #[arg(value_name = "DIR")]
+    pub dir: Option<PathBuf>,
 }

@@ -54,7 +54,7 @@ pub struct ShowArgs {
     /// The operation key, or the Message-ID of its mail
     #[arg(value_name = "KEY", value_parser = key, required_unless_present = "customer")]
     pub key: Option<OperationKey>,
-    /// Every period of this customer
+    /// Every period of this customer, and canaries with their data
     #[arg(long, value_name = "ID", conflicts_with = "key")]
     pub customer: Option<String>,
     /// Print JSON

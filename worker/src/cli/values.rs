@@ -1,6 +1,7 @@
 //! Values that several commands take.
 
 use clap::Args;
+use digest_activities::message::Redacted;
 use digest_workflows::operation::{KeyError, OperationKey};
 use digest_workflows::signal::check_words;
 
@@ -34,6 +35,12 @@ pub fn words(text: &str) -> Result<String, String> {
     }
     check_words(text, "this")?;
     Ok(text.to_owned())
+}
+
+/// A value that is shown nowhere, not even where a command line is printed for debugging.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of clap's answers a result")]
+pub(super) fn private(text: &str) -> Result<Redacted<String>, std::convert::Infallible> {
+    Ok(Redacted::new(text.to_owned()))
 }
 
 /// An operation key, or the `Message-ID` of its mail.

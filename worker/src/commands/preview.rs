@@ -5,10 +5,10 @@ use crate::cli::Exit;
 use crate::cli::read::PreviewArgs;
 use crate::config::{Config, Secrets};
 use crate::output;
-use anyhow::{Context, anyhow, bail};
+use crate::selected::Selected;
+use anyhow::{Context, bail};
 use digest_activities::message::{FrozenMessage, Length, RenderInput, Rendered};
-use digest_activities::source::{Customer, Data, Parameters};
-use digest_workflows::operation::Period;
+use digest_activities::source::Customer;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -73,54 +73,21 @@ pub(super) async fn run(config: Config, args: PreviewArgs) -> anyhow::Result<Exi
 
 async fn preview(config: &Config, args: &PreviewArgs) -> anyhow::Result<Preview> {
     let secrets = Secrets::from_env()?;
-    let calendar = config.calendar()?;
-    let now = Timestamp::now();
-    let period = args.period.unwrap_or_else(|| Period::of(now, calendar.zone()));
     let templates = assemble::templates(config, &secrets)?;
-    let source = assemble::source(config, &secrets)?;
-    let (period_start, period_end) = calendar.window(period)?;
-    let parameters = Parameters {
-        campaign: &config.campaign.name,
-        period,
-        selected_at: now,
-        period_start,
-        // Ahead of its tick, a period shows what there is.
-        period_end: period_end.min(now),
-    };
-    let id = source.customer_id(&parameters, &args.customer).await?;
-    let page = source.customer(&parameters, &id).await?;
-    let customer = match (page.customers.into_iter().next(), page.faults.first()) {
-        (Some(customer), _) => customer,
-        (None, Some(fault)) => {
-            bail!("this customer cannot be selected: {}; it would get no message", fault.reason)
-        }
-        (None, None) => bail!(
-            "the query [source] customers returns no row with this customer_id for {period}; is the \
-             id written as the source has it, and does the customer want the message?"
-        ),
-    };
-    let rows = source.rows_page(&parameters, std::slice::from_ref(&id)).await?.remove(&id);
-    let rows = rows.unwrap_or_else(|| Ok(Vec::new())).map_err(|reason| {
-        anyhow!("this customer cannot be selected: {reason}; it would get no message")
-    })?;
-    let still_wanted = source.still_wanted(&parameters, &customer.key).await?;
-    let rendered = render(&templates, &customer, rows, now)?;
+    let one = Selected::read(config, &secrets, args.period, &args.customer).await?;
+    let Selected { customer, rows, selected_at, still_wanted, .. } = one;
+    let rendered = render(&templates, &customer, &rows, selected_at)?;
     Ok(Preview { key: customer.key.to_string(), still_wanted, message: rendered })
 }
 
 fn render(
     templates: &digest_activities::message::Templates,
     customer: &Customer,
-    rows: Vec<Data>,
+    rows: &[Value],
     selected_at: Timestamp,
 ) -> anyhow::Result<Option<Message>> {
-    let rows: Vec<Value> = rows.into_iter().map(Value::Object).collect();
-    let input = RenderInput {
-        key: &customer.key,
-        customer: customer.data.reveal(),
-        rows: &rows,
-        selected_at,
-    };
+    let input =
+        RenderInput { key: &customer.key, customer: customer.data.reveal(), rows, selected_at };
     match templates.render(&input) {
         Ok(Rendered::Message(message)) => Ok(Some(parts(&message))),
         Ok(Rendered::NothingToSend) => Ok(None),

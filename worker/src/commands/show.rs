@@ -1,9 +1,11 @@
-//! `digestd show`: one operation whole, or all periods of a customer.
+//! `digestd show`: one operation whole, or all periods of a customer, canaries with the customer's data
+//! among them.
 
 use crate::assemble;
 use crate::cli::Exit;
 use crate::cli::read::ShowArgs;
 use crate::config::{Config, Secrets};
+use crate::retention::campaigns;
 use crate::{links, output, report};
 use anyhow::bail;
 use digest_activities::ledger::{Ledger, Shown};
@@ -15,11 +17,13 @@ use digest_workflows::operation::OperationKey;
 /// An unreachable ledger, or no such operation.
 pub(super) async fn run(config: Config, args: ShowArgs) -> anyhow::Result<Exit> {
     let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
-    let keys = match (&args.key, &args.customer) {
-        (Some(key), _) => vec![key.clone()],
-        (None, Some(customer)) => ledger.keys_of(&config.campaign.name, customer).await?,
-        (None, None) => Vec::new(),
-    };
+    let mut keys: Vec<_> = args.key.iter().cloned().collect();
+    // A canary has a customer's data too.
+    for campaign in campaigns(&config.campaign.name) {
+        if let Some(customer) = &args.customer {
+            keys.extend(ledger.keys_of(&campaign, customer).await?);
+        }
+    }
     if keys.is_empty() {
         bail!(
             "the ledger knows no operation of this customer in the campaign {:?}; is the id \

@@ -8,6 +8,7 @@ use super::sending::is_loopback;
 use axum::http::HeaderName;
 use digest_activities::calendar::{Calendar, CalendarError};
 use digest_activities::webhook::Topic;
+use digest_workflows::operation::canary::tested_campaign;
 use digest_workflows::operation::key::check_campaign;
 use jiff::{SignedDuration, Timestamp};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -164,6 +165,9 @@ impl Campaign {
         };
         if let Err(error) = check_campaign(&campaign.name) {
             section.refuse("name", error.to_string());
+        }
+        if tested_campaign(&campaign.name).is_some() {
+            section.refuse("name", "names that end in -canary are those of `digestd canary`");
         }
         if !campaign.timezone.is_empty() {
             campaign.check_calendar(section);

@@ -542,6 +542,7 @@ fn every_value_is_checked() {
         ("source", "cleanup_max_rows = 0", "is not between 1 and 1000000"),
         ("source", "rows = \"\"", "must not be empty"),
         ("campaign", "name = \"Digest!\"", "is not made of 1 to 40"),
+        ("campaign", "name = \"digest-canary\"", "those of `digestd canary`"),
         ("campaign", "channel = \"emial\"", "did you mean email?"),
         ("campaign", "cron = \"9 * * MON\"", "it has 4 fields"),
         ("campaign", "cron = \"0 9 * * *\"", "fires twice in"),

@@ -100,11 +100,39 @@ fn settings(target: &Target) -> Result<(ConnectionOptions, String), EngineError>
             (options, Some(client.namespace))
         }
     };
+    refuse_without_tls(&options).map_err(unusable)?;
     options.identity.clone_from(&target.identity);
     options.connect_timeout = Some(HANDSHAKE_TIMEOUT);
     let namespace =
         target.namespace.clone().or(from_environment).unwrap_or_else(|| "default".to_owned());
     Ok((options, namespace))
+}
+
+/// Refuses to say anything secret without TLS. An address that begins with `http://` has none, whatever
+/// the variables say, and the key would go out readable. On loopback nobody listens in between.
+fn refuse_without_tls(options: &ConnectionOptions) -> Result<(), String> {
+    let on_loopback = match options.target.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    };
+    let with_tls = options.target.scheme() == "https" && options.tls_options.is_some();
+    if with_tls || on_loopback {
+        return Ok(());
+    }
+    let what = if options.api_key.is_some() {
+        "an API key is set (TEMPORAL_API_KEY or a profile's api_key)"
+    } else if options.tls_options.is_some() {
+        "TLS is set up (TEMPORAL_TLS_* or a profile's tls)"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "{what}, and the connection to {} would have no TLS; take http:// from the address and \
+         TEMPORAL_TLS=false from the environment",
+        plain(options.target.as_str())
+    ))
 }
 
 /// Reads `host:port` or a URL.

@@ -54,7 +54,7 @@ impl Inbox {
                 match self.ledger.tell_event(event, &self.rules).await {
                     Ok(Told::Operation { key, ask, changes }) => {
                         for change in &changes {
-                            self.metrics.told(change);
+                            self.metrics.told(&key, change);
                         }
                         if ask {
                             // Only a hint: the workflow asks the ledger in any case.

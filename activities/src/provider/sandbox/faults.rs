@@ -220,7 +220,7 @@ impl FaultScript {
         if self.customers.is_empty() {
             return None;
         }
-        let customer = OperationKey::parse(key).ok()?.customer_id();
+        let customer = OperationKey::parse(key).ok()?.source_customer_id();
         self.customers.iter().find(|entry| entry.customer == customer)
     }
 }
