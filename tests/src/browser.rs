@@ -167,13 +167,15 @@ impl Browser {
         bail!("{selector} is not reached by the keyboard")
     }
 
-    /// Shows the page as on a screen of this width, in dark or light colours.
+    /// Shows the page as on a screen of this width, in dark or light colours, with scrollbars that take
+    /// no room, as a phone's do.
     ///
     /// # Errors
     /// When the browser does not take it.
     pub async fn screen(&mut self, width: u32, dark: bool) -> Result<()> {
         let size = json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", size).await?;
+        self.call("Emulation.setScrollbarsHidden", json!({"hidden": true})).await?;
         let scheme = if dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.call("Emulation.setEmulatedMedia", json!({"features": features})).await.map(drop)

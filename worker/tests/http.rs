@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic")]
 
+#[path = "http/any_client.rs"]
+mod any_client;
 #[path = "http/api.rs"]
 mod api;
 #[path = "http/browser.rs"]

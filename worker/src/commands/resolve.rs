@@ -20,10 +20,7 @@ use digest_workflows::operation::{OperationKey, Verdict};
 pub(super) async fn run(config: Config, args: ResolveArgs) -> anyhow::Result<Exit> {
     let from = args.keys_from.as_deref();
     let keys = keys::gather(args.key.as_slice(), from, config.replay.max_keys)?;
-    let campaign = &config.campaign.name;
-    // A canary in doubt is resolved like any other message.
-    let others: Vec<_> = keys.iter().filter(|key| !key.is_canary_of(campaign)).cloned().collect();
-    keys::must_be_of(&others, campaign, None)?;
+    keys::may_be_resolved(&keys, &config.campaign.name)?;
     let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
     let (rules, verdict) = (config.rules(), args.verdict.verdict());
     let planned = plan(&ledger, &keys, verdict, args.attempt, &rules).await?;

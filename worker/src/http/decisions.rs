@@ -199,27 +199,57 @@ pub(super) async fn replay(
     Ok(KeysAnswer { results: results.collect(), held_because: replays::held(&planned) })
 }
 
-/// The keys of a request: at least one, no more than one command may decide about, and all of this
-/// campaign (and of `period`).
+/// The keys of a request that says what became of them.
 ///
 /// # Errors
-/// A problem that names what is wrong; what is no key may be anything, so it is not quoted.
-pub(super) fn keys_of(
+/// A problem that names what is wrong.
+pub(super) fn keys_in_doubt(desk: &Desk, texts: &[String]) -> Result<Vec<OperationKey>, Problem> {
+    let keys = gathered(desk, texts)?;
+    keys::may_be_resolved(&keys, desk.campaign()).map_err(|UsageError(text)| unusable(text))?;
+    Ok(keys)
+}
+
+/// The keys of a request that sends them again: all of this campaign (and of `period`).
+///
+/// # Errors
+/// A problem that names what is wrong.
+pub(super) fn keys_to_replay(
     desk: &Desk,
     texts: &[String],
     period: Option<Period>,
 ) -> Result<Vec<OperationKey>, Problem> {
-    let parsed: Result<Vec<_>, _> = texts.iter().map(|text| cli::key(text)).collect();
-    let parsed = parsed.map_err(|_| {
-        unusable(
-            "keys: one of them is neither an operation key nor the Message-ID of one; a key looks \
-             like digest:2026-W49:customer-1842",
-        )
-    })?;
-    let keys = keys::gather(&parsed, None, desk.config.replay.max_keys);
-    let keys = keys.map_err(|error| unusable(error.to_string()))?;
+    let keys = gathered(desk, texts)?;
     keys::must_be_of(&keys, desk.campaign(), period).map_err(|UsageError(text)| unusable(text))?;
     Ok(keys)
+}
+
+/// At least one key, and no more than one command may decide about.
+fn gathered(desk: &Desk, texts: &[String]) -> Result<Vec<OperationKey>, Problem> {
+    let parsed: Result<Vec<_>, _> = texts.iter().map(|text| key_of("keys", text)).collect();
+    let keys = keys::gather(&parsed?, None, desk.config.replay.max_keys);
+    keys.map_err(|error| unusable(error.to_string()))
+}
+
+/// The key, or Message-ID, that the field `name` of a request holds.
+///
+/// # Errors
+/// A problem; what is no key may be anything, so it is not quoted.
+pub(super) fn key_of(name: &str, text: &str) -> Result<OperationKey, Problem> {
+    cli::key(text).map_err(|_| {
+        unusable(format!(
+            "{name}: this is neither an operation key nor the Message-ID of one; a key looks like \
+             digest:2026-W49:customer-1842"
+        ))
+    })
+}
+
+/// The key that a page of a list begins after.
+///
+/// # Errors
+/// A problem, where it is none.
+pub(super) fn after_of(text: Option<&str>) -> Result<Option<String>, Problem> {
+    let key = text.map(|text| key_of("after", text)).transpose()?;
+    Ok(key.map(|key| key.to_string()))
 }
 
 /// A problem with what a request says.

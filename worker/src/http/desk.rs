@@ -8,6 +8,7 @@ use crate::assemble;
 use crate::cli::UsageError;
 use crate::config::{Config, Secrets};
 use crate::decide::replay::Anew;
+use crate::retention::campaigns;
 use crate::sweep::Sweep;
 use crate::tell::Teller;
 use crate::wake;
@@ -99,6 +100,22 @@ impl Desk {
             }
             None => data,
         })
+    }
+
+    /// The keys of every operation with data of `customer`: the campaign's, and its canaries'.
+    ///
+    /// # Errors
+    /// Those of the ledger.
+    pub async fn keys_of(&self, customer: &str) -> Result<Vec<OperationKey>, Problem> {
+        let mut keys = Vec::new();
+        // No id holds it, and PostgreSQL takes it in no text.
+        if customer.contains('\0') {
+            return Ok(keys);
+        }
+        for campaign in campaigns(self.campaign()) {
+            keys.extend(self.ledger.keys_of(&campaign, customer).await?);
+        }
+        Ok(keys)
     }
 
     /// Wakes the workflows of operations about which something was decided.

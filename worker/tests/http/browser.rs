@@ -71,7 +71,7 @@ async fn every_page_fits_a_phone_and_is_readable_by_day_and_night() {
     let Some(mut browser) = signed_in(&house, "the console on a phone").await else { return };
     let (unknown, dead) = (house.key(1), house.key(2));
     let asked = |key: &str| key.replace('%', "%25");
-    for path in [
+    let paths = [
         "/".to_owned(),
         "/unknown".to_owned(),
         "/dead-letters".to_owned(),
@@ -84,34 +84,41 @@ async fn every_page_fits_a_phone_and_is_readable_by_day_and_night() {
         format!("/dead-letters/replay?how=frozen&key={}", asked(&dead.to_string())),
         "/sign-in".to_owned(),
         "/nowhere".to_owned(),
-    ] {
-        for (width, dark) in [(360, false), (360, true), (1280, false)] {
-            browser.screen(width, dark).await.unwrap();
-            browser.open(&house.url(&path)).await.unwrap();
-            let root = "document.documentElement";
-            let beyond = format!("{root}.scrollWidth - {root}.clientWidth");
-            let beyond = browser.value(&beyond).await.unwrap();
-            assert_eq!(beyond, 0, "{path} is wider than {width} pixels");
-            let worst = browser.value(CONTRAST).await.unwrap();
-            assert!(worst[0].as_f64().unwrap() >= 4.5, "{path}, dark: {dark}: {worst}");
-            let unnamed = "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')]\
-                .filter((field) => !field.ariaLabel && field.labels.length === 0).length";
-            assert_eq!(
-                browser.value(unnamed).await.unwrap(),
-                0,
-                "{path} has fields without a name"
-            );
-            if let Some(folder) = std::env::var_os("DIGESTD_TEST_PICTURES") {
-                let name =
-                    format!("{}-{width}-{dark}.b64", path.replace(['/', '?', '&', '%'], "_"));
-                let picture = browser.picture().await.unwrap();
-                std::fs::write(std::path::Path::new(&folder).join(name), picture).unwrap();
-            }
-        }
+    ];
+    for path in &paths {
+        judge(&mut browser, &house, path, "").await;
+    }
+    let actor = Actor::part("test");
+    house.ledger.hold(CAMPAIGN, house.period, "wrong prices", actor).await.unwrap();
+    for path in ["/", "/runs/2026-W42", "/runs/2026-W42/resume"] {
+        judge(&mut browser, &house, path, "-held").await;
     }
     // The page that is not there is one, and says so itself.
     browser.complaints.retain(|complaint| !complaint.contains("404"));
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
+}
+
+/// Holds a page against what everybody needs of it. `what` marks its pictures.
+async fn judge(browser: &mut Browser, house: &House, path: &str, what: &str) {
+    for (width, dark) in [(360, false), (360, true), (1280, false)] {
+        browser.screen(width, dark).await.unwrap();
+        browser.open(&house.url(path)).await.unwrap();
+        let root = "document.documentElement";
+        let beyond = format!("{root}.scrollWidth - {root}.clientWidth");
+        let beyond = browser.value(&beyond).await.unwrap();
+        assert_eq!(beyond, 0, "{path} is wider than {width} pixels");
+        let worst = browser.value(CONTRAST).await.unwrap();
+        assert!(worst[0].as_f64().unwrap() >= 4.5, "{path}, dark: {dark}: {worst}");
+        let unnamed = "[...document.querySelectorAll('input:not([type=hidden]), select, textarea')]\
+                .filter((field) => !field.ariaLabel && field.labels.length === 0).length";
+        assert_eq!(browser.value(unnamed).await.unwrap(), 0, "{path} has fields without a name");
+        if let Some(folder) = std::env::var_os("DIGESTD_TEST_PICTURES") {
+            let name =
+                format!("{}{what}-{width}-{dark}.b64", path.replace(['/', '?', '&', '%'], "_"));
+            let picture = browser.picture().await.unwrap();
+            std::fs::write(std::path::Path::new(&folder).join(name), picture).unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

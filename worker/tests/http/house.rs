@@ -14,8 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::header::{AUTHORIZATION, COOKIE, LOCATION, SET_COOKIE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection as _, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -32,7 +33,7 @@ pub(crate) struct House {
     pub(crate) period: Period,
     address: SocketAddr,
     client: Client,
-    _folder: tempfile::TempDir,
+    _folder: Option<tempfile::TempDir>,
 }
 
 /// Who asks.
@@ -49,9 +50,14 @@ impl House {
     }
 
     pub(crate) async fn build(token: Option<&str>) -> Self {
-        digestd::engine::install_tls_provider();
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}", folder.path().join("digestd.db").display());
+        Self { _folder: Some(folder), ..Self::at(&url, token).await }
+    }
+
+    /// With ledger and source in an empty database.
+    pub(crate) async fn at(url: &str, token: Option<&str>) -> Self {
+        digestd::engine::install_tls_provider();
         let text = format!(
             "[source]\ncustomers = \"select id as customer_id, email as address from c\"\n\
              rows = \"select id as customer_id, '{CONTENT}' as title from c\"\n\
@@ -59,15 +65,22 @@ impl House {
              from = \"Shop <a@shop.example>\"\n[provider]\nkind = \"sandbox\"\n\
              [replay]\nmax_keys = 3\n[ledger]\nurl = \"{url}\"\n"
         );
-        let config = Config::parse(&text, &folder.path().join("digestd.toml")).unwrap();
-        let (ledger, _) = Ledger::set_up(&url, "digestd").await.unwrap();
-        let mut source = SqliteConnection::connect(&url).await.unwrap();
+        let config = Config::parse(&text, Path::new("digestd.toml")).unwrap();
+        let (ledger, _) = Ledger::set_up(url, "digestd").await.unwrap();
         let customers = format!(
             "create table c (id text primary key, email text); \
              insert into c values ('new', '{ADDRESS}'), ('newer', '{ADDRESS}')"
         );
-        sqlx::raw_sql(AssertSqlSafe(customers)).execute(&mut source).await.unwrap();
-        source.close().await.unwrap();
+        let customers = sqlx::raw_sql(AssertSqlSafe(customers));
+        if url.starts_with("postgres") {
+            let mut source = PgConnection::connect(url).await.unwrap();
+            customers.execute(&mut source).await.unwrap();
+            source.close().await.unwrap();
+        } else {
+            let mut source = SqliteConnection::connect(url).await.unwrap();
+            customers.execute(&mut source).await.unwrap();
+            source.close().await.unwrap();
+        }
         let mut secrets = Secrets::default();
         secrets.http_token = token.map(|token| Redacted::new(token.to_owned()));
         let desk = Arc::new(Desk::new(config, &secrets, ledger.clone(), None).unwrap());
@@ -84,7 +97,7 @@ impl House {
         tokio::spawn(async move { axum::serve(listener, app).await });
         let client = Client::builder().redirect(redirect::Policy::none()).build().unwrap();
         let period = Period::parse("2026-W42").unwrap();
-        let house = Self { ledger, period, address, client, _folder: folder };
+        let house = Self { ledger, period, address, client, _folder: None };
         house.furnish().await;
         house
     }

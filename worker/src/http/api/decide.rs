@@ -3,7 +3,9 @@
 use super::extract::{Given, Named};
 use crate::decide::run::RunDecision;
 use crate::http::access::Caller;
-use crate::http::decisions::{self, Came, Decider, KeysAnswer, RunAnswer, conflict, keys_of};
+use crate::http::decisions::{
+    self, Came, Decider, KeysAnswer, RunAnswer, conflict, keys_in_doubt, keys_to_replay,
+};
 use crate::http::desk::Shared;
 use crate::http::problem::{Problem, RefusedKey};
 use axum::extract::State;
@@ -30,6 +32,7 @@ pub(super) struct RunBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveBody {
     /// Operation keys, or Message-IDs of their mails; at most `[replay] max_keys`.
+    #[schema(example = json!(["digest:2026-W49:customer-1842"]))]
     keys: Vec<String>,
     /// `delivered`, `not_delivered` or `abandon`.
     #[schema(value_type = String, example = "delivered")]
@@ -53,6 +56,7 @@ pub(super) struct ReplayBody {
     #[schema(value_type = String, example = "2026-W49")]
     period: Period,
     /// Operation keys, or Message-IDs of their mails; at most `[replay] max_keys`.
+    #[schema(example = json!(["digest:2026-W49:customer-1842"]))]
     keys: Vec<String>,
     /// Render from today's template and source instead of sending the frozen bytes.
     #[serde(default)]
@@ -141,7 +145,7 @@ pub(super) async fn resolve(
     Given(body): Given<ResolveBody>,
 ) -> Result<Json<KeysAnswer>, Problem> {
     let decider = decider(&caller, body.by.as_deref(), &body.reason, body.dry_run)?;
-    let keys = keys_of(&desk, &body.keys, None)?;
+    let keys = keys_in_doubt(&desk, &body.keys)?;
     let (verdict, attempt) = (body.verdict, body.attempt);
     let answer = decisions::resolve(&desk, &keys, verdict, attempt, decider.as_ref()).await?;
     if answer.results.iter().all(|one| one.result == Came::Refused) {
@@ -166,7 +170,7 @@ pub(super) async fn replay(
     Given(body): Given<ReplayBody>,
 ) -> Result<Json<KeysAnswer>, Problem> {
     let decider = decider(&caller, body.by.as_deref(), &body.reason, body.dry_run)?;
-    let keys = keys_of(&desk, &body.keys, Some(body.period))?;
+    let keys = keys_to_replay(&desk, &body.keys, Some(body.period))?;
     Ok(Json(decisions::replay(&desk, &keys, body.refreeze, decider.as_ref()).await?))
 }
 

@@ -1,13 +1,12 @@
 //! What the API reads.
 
 use super::extract::{Asked, Named};
-use crate::cli;
+use crate::http::decisions::{after_of, key_of};
 use crate::http::desk::Shared;
 use crate::http::problem::Problem;
 use crate::links;
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use digest_activities::ledger::{Listing, RunListing, RunStatus, Shown};
 use digest_workflows::operation::{self, FailureClass, OperationKey, Period};
 use serde::{Deserialize, Serialize};
@@ -69,6 +68,7 @@ pub(super) struct DeadQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct CustomerQuery {
     /// The customer, by the id that the source has.
+    #[param(example = "customer-1842")]
     customer: String,
 }
 
@@ -112,14 +112,15 @@ pub(super) async fn run(
     (status = 200, body = Listing),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 401, body = Problem, content_type = "application/problem+json"),
+    (status = 422, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn unknown(
     State(desk): State<Shared>,
     Asked(asked): Asked<ListQuery>,
 ) -> Result<Json<Listing>, Problem> {
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-    let after = asked.after.as_deref();
-    let unknown = operation::State::Unknown;
+    let after = after_of(asked.after.as_deref())?;
+    let (unknown, after) = (operation::State::Unknown, after.as_deref());
     let page = desk.ledger.list(desk.campaign(), unknown, asked.period, after, limit).await?;
     Ok(Json(page))
 }
@@ -129,18 +130,19 @@ pub(super) async fn unknown(
     (status = 200, body = Listing),
     (status = 400, body = Problem, content_type = "application/problem+json"),
     (status = 401, body = Problem, content_type = "application/problem+json"),
+    (status = 422, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn dead_letters(
     State(desk): State<Shared>,
     Asked(asked): Asked<DeadQuery>,
 ) -> Result<Json<Listing>, Problem> {
     let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
-    let after = asked.after.as_deref();
-    let (campaign, class) = (desk.campaign(), asked.class);
+    let after = after_of(asked.after.as_deref())?;
+    let (campaign, class, after) = (desk.campaign(), asked.class, after.as_deref());
     Ok(Json(desk.ledger.dead_letters(campaign, asked.period, class, after, limit).await?))
 }
 
-/// Every operation of one customer, as `digestd show --customer ID --json` has it.
+/// Every operation of one customer, canaries with their data among them, as `digestd show --customer ID --json` has it.
 #[utoipa::path(get, path = "/api/v1/operations", tag = "operations", params(CustomerQuery), responses(
     (status = 200, body = OfCustomer),
     (status = 400, body = Problem, content_type = "application/problem+json"),
@@ -151,7 +153,7 @@ pub(super) async fn operations(
     Asked(asked): Asked<CustomerQuery>,
 ) -> Result<Json<OfCustomer>, Problem> {
     let mut operations = Vec::new();
-    for key in desk.ledger.keys_of(desk.campaign(), &asked.customer).await? {
+    for key in desk.keys_of(&asked.customer).await? {
         operations.push(show(&desk, &key).await?);
     }
     Ok(Json(OfCustomer { operations }))
@@ -169,9 +171,7 @@ pub(super) async fn operation(
     State(desk): State<Shared>,
     Named(key): Named<String>,
 ) -> Result<Json<Shown>, Problem> {
-    let key = cli::key(&key)
-        .map_err(|error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()))?;
-    Ok(Json(show(&desk, &key).await?))
+    Ok(Json(show(&desk, &key_of("the path", &key)?).await?))
 }
 
 pub(super) async fn show(desk: &Shared, key: &OperationKey) -> Result<Shown, Problem> {

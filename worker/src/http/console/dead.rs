@@ -4,7 +4,7 @@ use super::Answer;
 use super::fields::Fields;
 use super::page::{confirmation, instant, operation_link, page, query, results, text_of};
 use crate::http::access::Caller;
-use crate::http::decisions::{self, keys_of, unusable};
+use crate::http::decisions::{self, after_of, keys_to_replay, unusable};
 use crate::http::desk::Shared;
 use axum::Extension;
 use axum::body::Bytes;
@@ -34,7 +34,8 @@ pub(super) async fn all(
         None => None,
     };
     let now = desk.ledger.now().await?;
-    let after = fields.one("after");
+    let after = after_of(fields.one("after"))?;
+    let after = after.as_deref();
     let listing = desk.ledger.dead_letters(desk.campaign(), period, class, after, PAGE).await?;
     let of = period.map(|period| format!(" in {period}")).unwrap_or_default();
     let max = desk.config.replay.max_keys;
@@ -156,7 +157,7 @@ pub(super) async fn take(
 
 /// One replay is about one run.
 fn keys_of_one_period(desk: &Shared, fields: &Fields) -> Result<Vec<OperationKey>, super::Failed> {
-    let keys = keys_of(desk, &fields.all("key"), None)?;
+    let keys = keys_to_replay(desk, &fields.all("key"), None)?;
     let first = keys.first().map(OperationKey::period);
     if keys.iter().any(|key| Some(key.period()) != first) {
         return Err(unusable(

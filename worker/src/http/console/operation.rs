@@ -5,7 +5,7 @@ use super::page::{instant, operation_link, operation_path, page};
 use super::{Answer, Failed, unknown};
 use crate::cli;
 use crate::http::access::Caller;
-use crate::http::decisions::unusable;
+use crate::http::decisions::key_of;
 use crate::http::desk::Shared;
 use crate::links;
 use axum::Extension;
@@ -23,17 +23,19 @@ pub(super) async fn one(
     Extension(caller): Extension<Caller>,
     Path(key): Path<String>,
 ) -> Answer {
-    let key = cli::key(&key).map_err(|error| unusable(error.to_string()))?;
+    let key = key_of("the path", &key)?;
+    let is_own = key.campaign() == desk.campaign();
+    let may_be_resolved = is_own || key.is_canary_of(desk.campaign());
     let shown = desk.ledger.show(&key).await?;
     let now = desk.ledger.now().await?;
     let body = html! {
         h1.key { (shown.key) }
         (standing(&shown, now))
-        @if shown.state == operation::State::Unknown {
+        @if shown.state == operation::State::Unknown && may_be_resolved {
             p { "Once you know what became of it, say so. Each button says first what it will do." }
             (unknown::buttons(&shown.key, shown.operation.newest_handed_over))
         }
-        @if shown.state == operation::State::Dead {
+        @if shown.state == operation::State::Dead && is_own {
             form.actions action="/dead-letters/replay" {
                 input type="hidden" name="key" value=(shown.key);
                 button name="how" value="frozen" { "Replay as frozen …" }
@@ -45,7 +47,7 @@ pub(super) async fn one(
         h2 { "Timeline" }
         (timeline(&shown, now))
         p {
-            a href={ "/runs/" (key.period()) } { "The run " (key.period()) } " · "
+            @if is_own { a href={ "/runs/" (key.period()) } { "The run " (key.period()) } " · " }
             a href=(links::of_operation(&desk.config, &key)) rel="noreferrer" {
                 "The operation in Temporal's web UI"
             }
@@ -151,7 +153,7 @@ pub(super) async fn find(
     if let Ok(key) = cli::key(asked) {
         return Ok(Redirect::to(&operation_path(&key.to_string())).into_response());
     }
-    let keys = desk.ledger.keys_of(desk.campaign(), asked).await?;
+    let keys = desk.keys_of(asked).await?;
     if let [only] = keys.as_slice() {
         return Ok(Redirect::to(&operation_path(&only.to_string())).into_response());
     }

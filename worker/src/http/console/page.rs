@@ -20,9 +20,9 @@ pub(super) fn page(desk: &Desk, caller: &Caller, title: &str, body: &Markup, liv
                 a.skip href="#main" { "To the content" }
                 a.brand href="/" { "digestd · " (desk.campaign()) }
                 nav aria-label="pages" {
-                    a href="/" { "Runs" } " · "
-                    a href="/unknown" { "Unknown" } " · "
-                    a href="/dead-letters" { "Dead letters" }
+                    @for (path, name) in [("/", "Runs"), ("/unknown", "Unknown"), ("/dead-letters", "Dead letters")] {
+                        a href=(path) aria-current=[(name == title).then_some("page")] { (name) }
+                    }
                 }
                 form action="/find" role="search" {
                     input name="q" aria-label="customer id or operation key" placeholder="customer or key";

@@ -37,8 +37,9 @@ pub(super) async fn all(
     let before = before.map_err(|error| decisions::unusable(error.to_string()))?;
     let now = desk.ledger.now().await?;
     let listing = desk.ledger.runs(desk.campaign(), before, RUNS).await?;
-    let newest =
-        listing.runs.iter().find(|run| run.state != "planned").filter(|_| before.is_none());
+    // One that is only held in advance says nothing yet.
+    let begun = |run: &&RunLine| run.selected_at.is_some() || run.state == "missed";
+    let newest = listing.runs.iter().find(begun).filter(|_| before.is_none());
     let status = match newest {
         Some(run) => Some(desk.ledger.status(desk.campaign(), run.period).await?),
         None => None,
@@ -48,6 +49,7 @@ pub(super) async fn all(
         @if let (Some(run), Some(status)) = (newest, &status) {
             section.panel aria-label={ "the latest run, " (run.period) } {
                 h2 { (run_link(run.period)) ": " (state(run, now)) }
+                p.soft { (meaning(&run.state)) }
                 (answers(status))
                 (gates(run))
             }
@@ -67,12 +69,12 @@ pub(super) async fn all(
                 tbody { @for run in &listing.runs { tr {
                     td data-name="period" { (run_link(run.period)) }
                     td data-name="state" { span { (state(run, now)) } }
-                    (number("selected", run.selected))
-                    (number("delivered", run.sent))
-                    (number("to send", run.to_send))
-                    (number("unknown", run.unknown))
-                    (number("dead", run.dead))
-                    (number("skipped", run.suppressed))
+                    (number("selected", run.selected, None))
+                    (number("delivered", run.sent, None))
+                    (number("to send", run.to_send, None))
+                    (number("unknown", run.unknown, Some(("/unknown", run.period))))
+                    (number("dead", run.dead, Some(("/dead-letters", run.period))))
+                    (number("skipped", run.suppressed, None))
                 } } }
             } }
         }
@@ -103,6 +105,7 @@ pub(super) async fn one(
     };
     let body = html! {
         h1 { "Run " (period) ": " (state(&run, now)) }
+        p.soft { (meaning(&run.state)) }
         (held(&run, now))
         section.panel aria-label="answers" { (answers(&status)) }
         @if !contradicted.is_empty() {
@@ -187,8 +190,31 @@ fn run_link(period: Period) -> Markup {
     html! { a href={ "/runs/" (period) } { (period) } }
 }
 
-fn number(name: &str, count: u64) -> Markup {
-    html! { td.number data-name=(name) { (count) } }
+/// A cell with a number, which leads to the list of what is counted where there are any.
+fn number(name: &str, count: u64, list: Option<(&str, Period)>) -> Markup {
+    html! {
+        td.number data-name=(name) {
+            @if let Some((list, period)) = list.filter(|_| count > 0) {
+                a href=(list_path(list, Some(period))) { (count) }
+            } @else {
+                (count)
+            }
+        }
+    }
+}
+
+/// What a state of a run means, for whoever meets it for the first time.
+fn meaning(state: &str) -> &'static str {
+    match state {
+        "planned" => "It has not begun.",
+        "freezing" => "Whoever is to get a message is being selected. Nothing is sent yet.",
+        "frozen" => "Everybody is selected, and the sending begins.",
+        "dispatching" => "Messages are being sent.",
+        "held" => "Nothing is sent until it is resumed.",
+        "closed" => "The sending is over. Whoever has none is counted below.",
+        "missed" => "It did not run, and nothing of it was sent.",
+        _ => "",
+    }
 }
 
 fn state(run: &RunLine, now: Timestamp) -> Markup {
@@ -236,8 +262,7 @@ fn decisions_about(run: &RunLine) -> Markup {
             @if run.state != "closed" && run.state != "missed" { (link(RunDecision::Cancel)) }
         }
         p.soft {
-            "Holding is always safe: no attempt begins, and nothing is given up. Resuming lets the rules "
-            "go on. Cancelling can't be taken back. Each says first what it will do."
+            "Each says first what it will do, and asks why. Cancelling can't be taken back."
         }
     }
 }

@@ -64,8 +64,10 @@ fn form(has_token: bool, next: &str, denied: Option<Denied>) -> Markup {
     frame(
         "Sign in",
         &html! {
+            header { span.brand { "digestd" } }
             main {
                 h1 { "Sign in" }
+                p { "Everybody who has the operator's token may look, and decide in their own name." }
                 @if let Some(denied) = denied {
                     p.bad role="alert" { (sentence(&denied.to_string())) }
                 }

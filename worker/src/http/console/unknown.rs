@@ -4,7 +4,7 @@ use super::Answer;
 use super::fields::Fields;
 use super::page::{confirmation, instant, operation_link, page, query, results, text_of};
 use crate::http::access::Caller;
-use crate::http::decisions::{self, Came, keys_of, unusable};
+use crate::http::decisions::{self, Came, after_of, keys_in_doubt, unusable};
 use crate::http::desk::Shared;
 use crate::http::problem::Problem;
 use axum::Extension;
@@ -31,8 +31,9 @@ pub(super) async fn all(
     let period = fields.period()?;
     let now = desk.ledger.now().await?;
     let unknown = operation::State::Unknown;
-    let after = fields.one("after");
-    let listing = desk.ledger.list(desk.campaign(), unknown, period, after, PAGE).await?;
+    let after = after_of(fields.one("after"))?;
+    let listing =
+        desk.ledger.list(desk.campaign(), unknown, period, after.as_deref(), PAGE).await?;
     let of = period.map(|period| format!(" in {period}")).unwrap_or_default();
     let body = html! {
         h1 { "Unknown" (of) }
@@ -93,7 +94,7 @@ pub(super) async fn ask(
     let fields = Fields::of_query(&uri);
     let verdict = verdict_of(&fields)?;
     let attempt = attempt_of(&fields)?;
-    let keys = keys_of(&desk, &fields.all("key"), None)?;
+    let keys = keys_in_doubt(&desk, &fields.all("key"))?;
     let answer = decisions::resolve(&desk, &keys, verdict, attempt, None).await?;
     let hidden = html! {
         input type="hidden" name="verdict" value=(verdict.name());
@@ -123,7 +124,7 @@ pub(super) async fn take(
     let fields = Fields::of_change(&desk, &caller, &headers, &body)?;
     let verdict = verdict_of(&fields)?;
     let attempt = attempt_of(&fields)?;
-    let keys = keys_of(&desk, &fields.all("key"), None)?;
+    let keys = keys_in_doubt(&desk, &fields.all("key"))?;
     let decider = fields.decider(&caller)?;
     let answer = decisions::resolve(&desk, &keys, verdict, attempt, Some(&decider)).await?;
     let body = html! {
