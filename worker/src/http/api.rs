@@ -16,8 +16,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use axum::{Json, Router};
 use std::net::SocketAddr;
-use utoipa::openapi::OpenApi as Document;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{
+    ContentBuilder, OpenApi as Document, Ref, Response as Answer, ResponseBuilder,
+};
 use utoipa::{Modify, OpenApi};
 
 /// A body is no longer: that of the most keys that one request may decide about.
@@ -46,7 +48,7 @@ const BODY_BYTES_MAX: usize = 1_000_000;
         publish::publish,
         read::operation,
     ),
-    modifiers(&Token),
+    modifiers(&Token, &Refusals),
     security(("token" = []))
 )]
 struct Api;
@@ -64,6 +66,47 @@ impl Modify for Token {
             .get_or_insert_default()
             .add_security_scheme("token", SecurityScheme::Http(token));
     }
+}
+
+/// How any request may be refused.
+struct Refusals;
+
+impl Modify for Refusals {
+    fn modify(&self, document: &mut Document) {
+        const ALL: [(&str, &str); 4] = [
+            ("400", "the path, the query or the body cannot be read"),
+            ("401", "the token is missing or wrong"),
+            (
+                "429",
+                "too many wrong tokens came from this address; Retry-After says when to try again",
+            ),
+            ("503", "the ledger, or the source, does not answer; ask again"),
+        ];
+        const WITH_A_BODY: [(&str, &str); 3] = [
+            ("413", "the body is too large"),
+            ("415", "the body is not said to be JSON"),
+            ("422", "the body says something that cannot be used"),
+        ];
+        for item in document.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+                let with_a_body =
+                    if operation.request_body.is_some() { &WITH_A_BODY[..] } else { &[] };
+                for (status, description) in ALL.iter().chain(with_a_body) {
+                    let answers = &mut operation.responses.responses;
+                    answers.insert((*status).to_owned(), refusal(description).into());
+                }
+            }
+        }
+    }
+}
+
+fn refusal(description: &str) -> Answer {
+    let schema = Ref::from_schema_name("Problem");
+    let problem = ContentBuilder::new().schema(Some(schema)).build();
+    ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", problem)
+        .build()
 }
 
 /// Every path, with what answers there.

@@ -74,8 +74,6 @@ pub(super) struct ReplayBody {
 #[utoipa::path(post, path = "/api/v1/runs/{period}/hold", tag = "runs", request_body = RunBody,
     params(("period" = String, Path, example = "2026-W49")), responses(
     (status = 200, body = RunAnswer),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn hold(
     State(desk): State<Shared>,
@@ -90,9 +88,8 @@ pub(super) async fn hold(
 #[utoipa::path(post, path = "/api/v1/runs/{period}/resume", tag = "runs", request_body = RunBody,
     params(("period" = String, Path, example = "2026-W49")), responses(
     (status = 200, body = RunAnswer),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 404, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 404, body = Problem, content_type = "application/problem+json",
+        description = "there is no such run"),
 ))]
 pub(super) async fn resume(
     State(desk): State<Shared>,
@@ -107,9 +104,8 @@ pub(super) async fn resume(
 #[utoipa::path(post, path = "/api/v1/runs/{period}/cancel", tag = "runs", request_body = RunBody,
     params(("period" = String, Path, example = "2026-W49")), responses(
     (status = 200, body = RunAnswer),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 404, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 404, body = Problem, content_type = "application/problem+json",
+        description = "there is no such run"),
 ))]
 pub(super) async fn cancel(
     State(desk): State<Shared>,
@@ -135,9 +131,8 @@ async fn about_run(
 #[utoipa::path(post, path = "/api/v1/unknown/resolve", tag = "operations",
     request_body = ResolveBody, responses(
     (status = 200, body = KeysAnswer),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 409, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 409, body = Problem, content_type = "application/problem+json",
+        description = "keys are refused, and named"),
 ))]
 pub(super) async fn resolve(
     State(desk): State<Shared>,
@@ -160,9 +155,8 @@ pub(super) async fn resolve(
 #[utoipa::path(post, path = "/api/v1/dead-letters/replay", tag = "operations",
     request_body = ReplayBody, responses(
     (status = 200, body = KeysAnswer),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 409, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 409, body = Problem, content_type = "application/problem+json",
+        description = "keys are refused, and named"),
 ))]
 pub(super) async fn replay(
     State(desk): State<Shared>,

@@ -48,9 +48,8 @@ pub(super) struct PublishBody {
     request_body = PublishBody, responses(
     (status = 201, body = Shown, description = "it is new", headers(("location" = String))),
     (status = 200, body = Shown, description = "it was there before"),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 409, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 409, body = Problem, content_type = "application/problem+json",
+        description = "another request has this key, or the run takes no more"),
 ))]
 pub(super) async fn publish(
     State(desk): State<Shared>,

@@ -82,8 +82,6 @@ pub(super) struct OfCustomer {
 /// The runs, the newest first, with how they go.
 #[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses(
     (status = 200, body = RunListing),
-    (status = 400, body = Problem, content_type = "application/problem+json"),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn runs(
     State(desk): State<Shared>,
@@ -97,8 +95,8 @@ pub(super) async fn runs(
 #[utoipa::path(get, path = "/api/v1/runs/{period}", tag = "runs",
     params(("period" = String, Path, example = "2026-W49")), responses(
     (status = 200, body = RunStatus),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 404, body = Problem, content_type = "application/problem+json"),
+    (status = 404, body = Problem, content_type = "application/problem+json",
+        description = "there is none"),
 ))]
 pub(super) async fn run(
     State(desk): State<Shared>,
@@ -110,9 +108,8 @@ pub(super) async fn run(
 /// What may or may not have been delivered, as `digestd unknown --json` has it.
 #[utoipa::path(get, path = "/api/v1/unknown", tag = "operations", params(ListQuery), responses(
     (status = 200, body = Listing),
-    (status = 400, body = Problem, content_type = "application/problem+json"),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 422, body = Problem, content_type = "application/problem+json",
+        description = "a key is none"),
 ))]
 pub(super) async fn unknown(
     State(desk): State<Shared>,
@@ -128,9 +125,8 @@ pub(super) async fn unknown(
 /// What ended without being sent, as `digestd dead-letters --json` has it.
 #[utoipa::path(get, path = "/api/v1/dead-letters", tag = "operations", params(DeadQuery), responses(
     (status = 200, body = Listing),
-    (status = 400, body = Problem, content_type = "application/problem+json"),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 422, body = Problem, content_type = "application/problem+json"),
+    (status = 422, body = Problem, content_type = "application/problem+json",
+        description = "a key is none"),
 ))]
 pub(super) async fn dead_letters(
     State(desk): State<Shared>,
@@ -145,8 +141,6 @@ pub(super) async fn dead_letters(
 /// Every operation of one customer, canaries with their data among them, as `digestd show --customer ID --json` has it.
 #[utoipa::path(get, path = "/api/v1/operations", tag = "operations", params(CustomerQuery), responses(
     (status = 200, body = OfCustomer),
-    (status = 400, body = Problem, content_type = "application/problem+json"),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn operations(
     State(desk): State<Shared>,
@@ -164,8 +158,10 @@ pub(super) async fn operations(
     params(("key" = String, Path, example = "digest:2026-W49:customer-1842",
         description = "the operation key, or the Message-ID of its mail")), responses(
     (status = 200, body = Shown),
-    (status = 401, body = Problem, content_type = "application/problem+json"),
-    (status = 404, body = Problem, content_type = "application/problem+json"),
+    (status = 404, body = Problem, content_type = "application/problem+json",
+        description = "there is none"),
+    (status = 422, body = Problem, content_type = "application/problem+json",
+        description = "a key is none"),
 ))]
 pub(super) async fn operation(
     State(desk): State<Shared>,

@@ -172,10 +172,12 @@ pub(super) fn instant(at: Timestamp, now: Timestamp) -> Markup {
     }
 }
 
-/// What was said in a fragment, as a sentence.
+/// What was said in a fragment, as a sentence. A key or an id at its beginning stays as it is.
 pub(super) fn sentence(text: &str) -> String {
+    let is_word = !text.split(' ').next().unwrap_or_default().contains(':');
     let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    let upper = |first: char| if is_word { first.to_uppercase().to_string() } else { first.into() };
+    let first = letters.next().map(upper).unwrap_or_default();
     let rest = letters.as_str();
     let end = if text.ends_with(['.', '?', '!']) { "" } else { "." };
     format!("{first}{rest}{end}")

@@ -140,7 +140,7 @@ pub(super) async fn ask(
         @if answer.result == Came::Would {
             (confirmation(&caller, &action, &html! {}, &format!("{name} the run")))
         }
-        p { (run_link(period)) }
+        p { "The run " (run_link(period)) }
     };
     Ok(page(&desk, &caller, &format!("{name} run {period}"), &body, false))
 }
@@ -161,7 +161,7 @@ pub(super) async fn take(
     let body = html! {
         h1 { (name) " run " (period) }
         p role="status" { (sentence(&answer.says)) }
-        p { (run_link(period)) }
+        p { "The run " (run_link(period)) }
     };
     Ok(page(&desk, &caller, &format!("{name} run {period}"), &body, false))
 }
@@ -243,7 +243,7 @@ fn held(run: &RunLine, now: Timestamp) -> Markup {
         @if run.state == "held" && let Some(since) = run.held_since {
             p.bad {
                 "Held since " (instant(since, now)) " by " (run.held_by.as_deref().unwrap_or("digestd"))
-                ": " (sentence(because)) " No attempt begins until it is resumed; nothing is given up."
+                ": " (sentence(because)) " Nothing is given up meanwhile."
             }
         }
     }
