@@ -206,6 +206,7 @@ async fn what_cannot_be_used_is_told_without_quoting_it() {
     let hold = |reason: &str| json!({"reason": reason});
     for (path, body, status, said) in [
         ("/runs/2026-W42/hold", hold(&format!("asked by {ADDRESS}")), 422, "contains '@'"),
+        ("/runs/2026-W42/hold", hold("x\0"), 422, "NUL"),
         ("/runs/2026-W42/hold", hold(" "), 422, "reason: write something"),
         ("/runs/2026-W42/hold", json!({"reason": "x", "why": ADDRESS}), 422, "openapi.json"),
         ("/runs/2026-W99/hold", hold("x"), 400, "2026"),
@@ -241,6 +242,20 @@ async fn what_cannot_be_used_is_told_without_quoting_it() {
     assert!(problem["detail"].as_str().unwrap().contains("openapi.json"));
     let (status, _) = house.api(Method::GET, "/runs?limt=3", None).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+    for (path, said) in [
+        ("/runs?limit=0", "between 1 and 60"),
+        ("/unknown?limit=501", "between 1 and 500"),
+        ("/unknown?after=ann@shop.example", "after: this is neither"),
+        ("/dead-letters?after=x", "after: this is neither"),
+        ("/operations/ann@shop.example", "the path: this is neither"),
+    ] {
+        let (status, problem) = house.api(Method::GET, path, None).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{path}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains(said) && !detail.contains("ann"), "{path}: {problem}");
+    }
+    let (status, found) = house.api(Method::GET, "/operations?customer=a%00b", None).await;
+    assert_eq!((status, &found["operations"]), (StatusCode::OK, &json!([])));
 }
 
 /// `DIGESTD_TEST_WRITE=1` writes it anew.

@@ -19,8 +19,10 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub(super) struct RunBody {
     /// Why, in your words; without an address.
+    #[schema(min_length = 1, max_length = 500, example = "wrong prices")]
     reason: String,
     /// Who decides; `api` unless said.
+    #[schema(min_length = 1, max_length = 500, example = "ann")]
     by: Option<String>,
     /// Only tell what it would do.
     #[serde(default)]
@@ -32,16 +34,19 @@ pub(super) struct RunBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveBody {
     /// Operation keys, or Message-IDs of their mails; at most `[replay] max_keys`.
-    #[schema(example = json!(["digest:2026-W49:customer-1842"]))]
+    #[schema(min_items = 1, example = json!(["digest:2026-W49:customer-1842"]))]
     keys: Vec<String>,
     /// `delivered`, `not_delivered` or `abandon`.
-    #[schema(value_type = String, example = "delivered")]
+    #[schema(value_type = String, pattern = "^(delivered|not_delivered|abandon)$", example = "delivered")]
     verdict: Verdict,
     /// With one key: the attempt that is meant. Refused if a newer one was handed over since.
+    #[schema(minimum = 1, example = 1)]
     attempt: Option<u32>,
     /// Why, in your words; without an address.
+    #[schema(min_length = 1, max_length = 500, example = "its log has no such message")]
     reason: String,
     /// Who decides; `api` unless said.
+    #[schema(min_length = 1, max_length = 500, example = "ann")]
     by: Option<String>,
     /// Only tell what it would do.
     #[serde(default)]
@@ -53,17 +58,19 @@ pub(super) struct ResolveBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplayBody {
     /// The period that every key must be of.
-    #[schema(value_type = String, example = "2026-W49")]
+    #[schema(value_type = String, pattern = "^[0-9]{4}-W[0-9]{2}$", example = "2026-W49")]
     period: Period,
     /// Operation keys, or Message-IDs of their mails; at most `[replay] max_keys`.
-    #[schema(example = json!(["digest:2026-W49:customer-1842"]))]
+    #[schema(min_items = 1, example = json!(["digest:2026-W49:customer-1843"]))]
     keys: Vec<String>,
     /// Render from today's template and source instead of sending the frozen bytes.
     #[serde(default)]
     refreeze: bool,
     /// Why, in your words; without an address.
+    #[schema(min_length = 1, max_length = 500, example = "the template is corrected")]
     reason: String,
     /// Who decides; `api` unless said.
+    #[schema(min_length = 1, max_length = 500, example = "ann")]
     by: Option<String>,
     /// Only tell what it would do.
     #[serde(default)]

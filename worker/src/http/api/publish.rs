@@ -27,18 +27,20 @@ const ROWS_BYTES_MAX: usize = 100_000;
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishBody {
     /// The customer, by the id that the source has. Everything else about them is read from there.
-    #[schema(example = "customer-1842")]
+    #[schema(min_length = 1, example = "customer-1842")]
     customer: String,
     /// The period, whose run must be selected already.
-    #[schema(value_type = String, example = "2026-W49")]
+    #[schema(value_type = String, pattern = "^[0-9]{4}-W[0-9]{2}$", example = "2026-W49")]
     period: Period,
     /// What the message is about, in the place of what the query `rows` returns: the `rows` of the
     /// templates, each an object.
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Object>>, example = json!([{"title": "A chair", "price": "19.90"}]))]
     rows: Option<Redacted<Vec<Map<String, Value>>>>,
     /// Why, in your words; without an address.
+    #[schema(min_length = 1, max_length = 500, example = "asked for it again")]
     reason: Option<String>,
     /// Who publishes; `api` unless said.
+    #[schema(min_length = 1, max_length = 500, example = "ann")]
     by: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! What the API reads.
 
 use super::extract::{Asked, Named};
-use crate::http::decisions::{after_of, key_of};
+use crate::http::decisions::{after_of, key_of, unusable};
 use crate::http::desk::Shared;
 use crate::http::problem::Problem;
 use crate::links;
@@ -25,9 +25,10 @@ const RUNS_MAX: u32 = 60;
 #[serde(deny_unknown_fields)]
 pub(super) struct RunsQuery {
     /// Only runs before this period: the `next` of the page before.
-    #[param(value_type = Option<String>, example = "2026-W42")]
+    #[param(value_type = Option<String>, pattern = "^[0-9]{4}-W[0-9]{2}$", example = "2026-W42")]
     before: Option<Period>,
     /// How many, at most 60; 12 unless said.
+    #[param(minimum = 1, maximum = 60)]
     limit: Option<u32>,
 }
 
@@ -37,11 +38,12 @@ pub(super) struct RunsQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     /// Only those of this period.
-    #[param(value_type = Option<String>, example = "2026-W49")]
+    #[param(value_type = Option<String>, pattern = "^[0-9]{4}-W[0-9]{2}$", example = "2026-W49")]
     period: Option<Period>,
     /// Only those after this key: the `next` of the page before.
     after: Option<String>,
     /// How many, at most 500; 100 unless said.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct ListQuery {
 #[serde(deny_unknown_fields)]
 pub(super) struct DeadQuery {
     /// Only those of this period.
-    #[param(value_type = Option<String>, example = "2026-W49")]
+    #[param(value_type = Option<String>, pattern = "^[0-9]{4}-W[0-9]{2}$", example = "2026-W49")]
     period: Option<Period>,
     /// Only those of this failure class.
     #[param(value_type = Option<String>, example = "recipient")]
@@ -59,6 +61,7 @@ pub(super) struct DeadQuery {
     /// Only those after this key: the `next` of the page before.
     after: Option<String>,
     /// How many, at most 500; 100 unless said.
+    #[param(minimum = 1, maximum = 500)]
     limit: Option<u32>,
 }
 
@@ -82,12 +85,14 @@ pub(super) struct OfCustomer {
 /// The runs, the newest first, with how they go.
 #[utoipa::path(get, path = "/api/v1/runs", tag = "runs", params(RunsQuery), responses(
     (status = 200, body = RunListing),
+    (status = 422, body = Problem, content_type = "application/problem+json",
+        description = "the limit is none"),
 ))]
 pub(super) async fn runs(
     State(desk): State<Shared>,
     Asked(asked): Asked<RunsQuery>,
 ) -> Result<Json<RunListing>, Problem> {
-    let limit = asked.limit.unwrap_or(RUNS).clamp(1, RUNS_MAX);
+    let limit = limit_of(asked.limit, RUNS, RUNS_MAX)?;
     Ok(Json(desk.ledger.runs(desk.campaign(), asked.before, limit).await?))
 }
 
@@ -109,13 +114,13 @@ pub(super) async fn run(
 #[utoipa::path(get, path = "/api/v1/unknown", tag = "operations", params(ListQuery), responses(
     (status = 200, body = Listing),
     (status = 422, body = Problem, content_type = "application/problem+json",
-        description = "a key is none"),
+        description = "the key, or the limit, is none"),
 ))]
 pub(super) async fn unknown(
     State(desk): State<Shared>,
     Asked(asked): Asked<ListQuery>,
 ) -> Result<Json<Listing>, Problem> {
-    let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+    let limit = limit_of(asked.limit, PAGE, PAGE_MAX)?;
     let after = after_of(asked.after.as_deref())?;
     let (unknown, after) = (operation::State::Unknown, after.as_deref());
     let page = desk.ledger.list(desk.campaign(), unknown, asked.period, after, limit).await?;
@@ -126,13 +131,13 @@ pub(super) async fn unknown(
 #[utoipa::path(get, path = "/api/v1/dead-letters", tag = "operations", params(DeadQuery), responses(
     (status = 200, body = Listing),
     (status = 422, body = Problem, content_type = "application/problem+json",
-        description = "a key is none"),
+        description = "the key, or the limit, is none"),
 ))]
 pub(super) async fn dead_letters(
     State(desk): State<Shared>,
     Asked(asked): Asked<DeadQuery>,
 ) -> Result<Json<Listing>, Problem> {
-    let limit = asked.limit.unwrap_or(PAGE).clamp(1, PAGE_MAX);
+    let limit = limit_of(asked.limit, PAGE, PAGE_MAX)?;
     let after = after_of(asked.after.as_deref())?;
     let (campaign, class, after) = (desk.campaign(), asked.class, after.as_deref());
     Ok(Json(desk.ledger.dead_letters(campaign, asked.period, class, after, limit).await?))
@@ -161,13 +166,22 @@ pub(super) async fn operations(
     (status = 404, body = Problem, content_type = "application/problem+json",
         description = "there is none"),
     (status = 422, body = Problem, content_type = "application/problem+json",
-        description = "a key is none"),
+        description = "the key is none"),
 ))]
 pub(super) async fn operation(
     State(desk): State<Shared>,
     Named(key): Named<String>,
 ) -> Result<Json<Shown>, Problem> {
     Ok(Json(show(&desk, &key_of("the path", &key)?).await?))
+}
+
+/// How many a page has.
+fn limit_of(asked: Option<u32>, usual: u32, max: u32) -> Result<u32, Problem> {
+    let limit = asked.unwrap_or(usual);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(unusable(format!("limit: {limit} is not between 1 and {max}; leave it out for {usual}")))
 }
 
 pub(super) async fn show(desk: &Shared, key: &OperationKey) -> Result<Shown, Problem> {
