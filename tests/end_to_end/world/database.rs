@@ -41,6 +41,17 @@ impl Database {
         }
     }
 
+    /// Empties SQLite's log of writes into the file, so that the next write needs room on the disk.
+    pub(crate) async fn truncate_log(&self) {
+        let Self::Sqlite(path) = self else { panic!("not SQLite") };
+        let mut connection = sqlite(path).await;
+        let busy = sqlx::query_scalar::<_, i64>("pragma wal_checkpoint(truncate)")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        assert_eq!(busy, 0, "somebody read or wrote for as long as a statement waits");
+    }
+
     /// Executes several statements of PostgreSQL as they are.
     pub(crate) async fn script(&self, sql: &str) {
         let Self::Postgres(url) = self else { panic!("not PostgreSQL") };
