@@ -1,7 +1,12 @@
 //! API and console on a real socket and a real ledger: who is let in, what is answered, and that
 //! nothing private is.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by a panic")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test may fail by a panic, and prints what it has shown"
+)]
 
 #[path = "http/any_client.rs"]
 mod any_client;
