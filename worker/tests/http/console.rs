@@ -3,8 +3,9 @@
 use crate::house::{ADDRESS, CAMPAIGN, CONTENT, House, Who, hidden};
 use digest_workflows::operation::State;
 use digestd::http::console;
-use reqwest::StatusCode;
 use reqwest::header::LOCATION;
+use reqwest::{Method, StatusCode};
+use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
@@ -122,6 +123,31 @@ async fn a_customer_or_a_key_is_found() {
     }
     let page = house.page("/find?q=%3Cscript%3E", &ann).await;
     assert!(page.contains("knows no operation") && !page.contains("<script>"), "{page}");
+}
+
+#[tokio::test]
+async fn a_canary_in_doubt_is_found_with_its_customer_and_resolved_and_never_replayed() {
+    let house = House::with_token().await;
+    let ann = house.sign_in("ann").await;
+    let key = house.canary_in_doubt().await;
+    let path = key.to_string().replace('%', "%25");
+    let found = house.page("/find?q=c+1", &ann).await;
+    assert!(found.contains(&format!("/operations/{path}")), "{found}");
+    let (_, of) = house.api(Method::GET, "/operations?customer=c+1", None).await;
+    assert_eq!(of["operations"][1]["key"], key.to_string());
+    let page = house.page(&format!("/operations/{path}"), &ann).await;
+    assert!(page.contains("value=\"abandon\""), "{page}");
+    assert!(!page.contains("/runs/2026-W42"), "its run is no run of the campaign: {page}");
+    let list = house.page("/unknown", &ann).await;
+    assert!(!list.contains(&key.to_string()), "it is in no list of the campaign: {list}");
+    let replay = json!({"period": "2026-W42", "keys": [key.to_string()], "reason": "x"});
+    let (status, _) = house.api(Method::POST, "/dead-letters/replay", Some(replay)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    let mark = hidden(&page, "mark");
+    let form = format!("mark={mark}&verdict=abandon&key={path}&attempt=1&reason=a+test");
+    assert_eq!(house.post("/unknown/resolve", &ann, &form).await.status(), StatusCode::OK);
+    let state = house.ledger.operation(&key).await.unwrap().operation.state;
+    assert_eq!(state, State::Expired);
 }
 
 #[tokio::test]

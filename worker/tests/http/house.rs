@@ -1,12 +1,12 @@
 //! A worker's HTTP with a ledger behind it, in which one run has something of everything.
 
 use digest_activities::ledger::{
-    Actor, BeginAnswer, FreezePage, FrozenData, Ledger, NewRun, Selected, Slot, Token,
+    Actor, BeginAnswer, FreezePage, FrozenData, Ledger, NewCanary, NewRun, Selected, Slot, Token,
 };
 use digest_activities::message::Redacted;
 use digest_workflows::operation::{
     Contract, Event, Failure, FailureClass, Intent, OperationKey, Outcome, Period, ProviderRef,
-    Rules, State,
+    Rehearsal, Rules, State,
 };
 use digestd::config::{Config, Secrets};
 use digestd::http::{Desk, Watch, people};
@@ -122,16 +122,17 @@ impl House {
         let page = FreezePage { selected, ..FreezePage::default() };
         self.ledger.freeze(CAMPAIGN, self.period, None, &page).await.unwrap();
         self.ledger.enqueue(CAMPAIGN, self.period, 0, 100, usize::MAX).await.unwrap();
-        let doubtful = self.begin(1).await;
-        self.record(1, Event::Overdue { attempt: doubtful, random: 0.0 }).await;
-        let refused = self.begin(2).await;
+        let [doubted, dead, sent] = [1, 2, 3].map(|customer| self.key(customer));
+        let doubtful = self.begin(&doubted).await;
+        self.record(&doubted, Event::Overdue { attempt: doubtful, random: 0.0 }).await;
+        let refused = self.begin(&dead).await;
         let failure = Failure::new(FailureClass::Rejected, "smtp 550");
         let outcome = Outcome::NotSent(failure);
-        self.record(2, Event::Answered { attempt: refused, outcome, random: 0.0 }).await;
-        let taken = self.begin(3).await;
+        self.record(&dead, Event::Answered { attempt: refused, outcome, random: 0.0 }).await;
+        let taken = self.begin(&sent).await;
         let outcome = Outcome::Accepted { message_id: Some("provider-1".into()) };
-        self.record(3, Event::Answered { attempt: taken, outcome, random: 0.0 }).await;
-        self.record(3, Event::CleanedUp).await;
+        self.record(&sent, Event::Answered { attempt: taken, outcome, random: 0.0 }).await;
+        self.record(&sent, Event::CleanedUp).await;
         for (customer, state) in
             [(1, State::Unknown), (2, State::Dead), (3, State::Cleaned), (4, State::Selected)]
         {
@@ -147,9 +148,27 @@ impl House {
         self.ledger.operation(&self.key(customer)).await.unwrap().operation.state
     }
 
-    async fn begin(&self, customer: u32) -> u32 {
-        let key = self.key(customer);
-        let operation = self.ledger.operation(&key).await.unwrap().operation;
+    /// A canary with the data of customer 1, whose answer was lost.
+    pub(crate) async fn canary_in_doubt(&self) -> OperationKey {
+        let at = Timestamp::from_second(1_790_000_000).unwrap();
+        let customer = self.key(1).customer_id();
+        let key = OperationKey::canary(CAMPAIGN, self.period, &customer, at, Rehearsal::None);
+        let key = key.unwrap();
+        let columns = json!({"customer_id": customer, "address": ADDRESS});
+        let data = FrozenData {
+            customer: columns.as_object().cloned().unwrap(),
+            rows: vec![json!({"title": CONTENT})],
+        };
+        let useful_for = SignedDuration::from_hours(1);
+        let new = NewCanary { key: &key, data: &data, window: (at, at + useful_for), useful_for };
+        self.ledger.add_canary(&new).await.unwrap();
+        let attempt = self.begin(&key).await;
+        self.record(&key, Event::Overdue { attempt, random: 0.0 }).await;
+        key
+    }
+
+    async fn begin(&self, key: &OperationKey) -> u32 {
+        let operation = self.ledger.operation(key).await.unwrap().operation;
         let intent = Intent {
             generation: operation.generation,
             ordinal: operation.ordinal + 1,
@@ -161,16 +180,16 @@ impl House {
             batch: None,
         };
         let (token, rules) = (Token::draw(), Rules::default());
-        let begun = self.ledger.begin(&key, &intent, &token, &Slot::UNPACED, &rules).await;
+        let begun = self.ledger.begin(key, &intent, &token, &Slot::UNPACED, &rules).await;
         match begun.unwrap() {
             BeginAnswer::Begun(begun) => begun.number,
             BeginAnswer::Cannot(cannot) => panic!("{key}: {cannot}"),
         }
     }
 
-    async fn record(&self, customer: u32, event: Event) {
+    async fn record(&self, key: &OperationKey, event: Event) {
         let rules = Rules::default();
-        self.ledger.record(&self.key(customer), &event, &rules, TEST, None).await.unwrap();
+        self.ledger.record(key, &event, &rules, TEST, None).await.unwrap();
     }
 
     /// A path of a route, with its parameters filled in.
