@@ -20,6 +20,7 @@ mod end_to_end {
     mod chaos;
     mod clocks;
     mod concurrency;
+    mod console;
     mod crash_points;
     mod disk;
     mod doubt;

@@ -112,7 +112,7 @@ fn to_freeze(
 /// A fault as it is stored. An id that holds an address is not.
 fn fault(fault: &Fault) -> (Option<String>, String) {
     let id = fault.customer_id.as_ref().map(|id| id.reveal().clone());
-    (id.filter(|id| !id.contains('@')), fault.reason.to_string())
+    (id.filter(|id| !id.contains(['@', '\0'])), fault.reason.to_string())
 }
 
 /// Holds a finished selection that looks wrong, once: empty, under half of the run before, or

@@ -18,6 +18,8 @@ mod forget;
 mod holds;
 mod operations;
 mod pace;
+mod progress;
+mod publish;
 mod replay;
 mod reports;
 mod restore;
@@ -39,6 +41,8 @@ pub use forget::Forgotten;
 pub use holds::{ELIGIBILITY, STARTED_LATE};
 pub use operations::{Actor, Answer, Recorded};
 pub use pace::Slot;
+pub use progress::{RunLine, RunListing};
+pub use publish::{CannotPublish, Published};
 pub use replay::{NotReplayed, Refrozen, ToReplay};
 pub use reports::{
     AttemptLine, ClassCount, DecisionLine, FaultLine, Listing, OperationLine, RunStatus, Shown,

@@ -44,7 +44,7 @@ pub async fn refreeze(
     key: &OperationKey,
 ) -> Result<Refrozen, RefreezeError> {
     let parameters = parameters(run).ok_or(RefreezeError::NoWindow)?;
-    let data = read(source, &parameters, key).await?;
+    let data = data_of(source, &parameters, key).await?;
     let no_address = match data.customer.get("address") {
         None | Some(Value::Null) => true,
         Some(address) => address.as_str().is_some_and(|address| address.trim().is_empty()),
@@ -65,7 +65,11 @@ pub async fn refreeze(
     }
 }
 
-async fn read(
+/// What the source says of one customer today, by the campaign's own queries.
+///
+/// # Errors
+/// [`RefreezeError`], that the message cannot be rendered excepted.
+pub async fn data_of(
     source: &Source,
     parameters: &Parameters<'_>,
     key: &OperationKey,

@@ -30,6 +30,10 @@ mod model;
 mod pace;
 #[path = "ledger/plans.rs"]
 mod plans;
+#[path = "ledger/progress.rs"]
+mod progress;
+#[path = "ledger/publish.rs"]
+mod publish;
 #[path = "ledger/replay.rs"]
 mod replay;
 #[path = "ledger/reports.rs"]

@@ -3,8 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by a panic")]
 
+use digest_activities::message::Redacted;
 use digest_tests::absent::absent;
 use digest_tests::mail_server::python_with;
+use digestd::config::{Config, Secrets};
+use digestd::http::access::Access;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,6 +109,23 @@ fn digestd_takes_the_configuration_of_the_manifests() {
         .output()
         .unwrap();
     assert!(policy.status.success(), "{}", String::from_utf8_lossy(&policy.stderr));
+}
+
+#[test]
+fn the_workers_of_the_manifests_let_people_in_by_a_token() {
+    let files = blocks(&text("configuration.yaml"));
+    let (_, config) = files.iter().find(|(name, _)| name == "digestd.toml").unwrap();
+    let config = Config::parse(config, Path::new("digestd.toml")).unwrap();
+    let mut secrets = Secrets::default();
+    assert!(Access::new(&config, &secrets).is_err(), "strangers would be let in");
+    secrets.http_token = Some(Redacted::new("a token of many characters".to_owned()));
+    assert!(Access::new(&config, &secrets).is_ok());
+    let worker = text("worker.yaml");
+    for part in
+        ["DIGESTD_HTTP_TOKEN_FILE, value: /run/secrets/digestd/http-token", "literal=http-token="]
+    {
+        assert!(worker.contains(part), "worker.yaml lacks {part}");
+    }
 }
 
 #[test]

@@ -73,7 +73,8 @@ async fn no_history_log_or_endpoint_shows_an_address_a_name_or_content() {
     }
     is_clean("the details", &world.details(&key.to_string()).await.unwrap());
     let http = worker.http().await;
-    for path in ["healthz", "readyz", "metrics"] {
+    let (run, operation) = (format!("runs/{}", key.period()), format!("operations/{key}"));
+    for path in ["healthz", "readyz", "metrics", "", "unknown", "dead-letters", &run, &operation] {
         let answer = reqwest::get(format!("{http}/{path}")).await.unwrap().text().await.unwrap();
         is_clean(path, &answer);
     }

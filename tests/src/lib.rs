@@ -4,6 +4,7 @@
 pub mod absent;
 pub mod api_server;
 pub mod authority;
+pub mod browser;
 pub mod faketime;
 pub mod handshake;
 pub mod histories;

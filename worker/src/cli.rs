@@ -6,7 +6,7 @@
 pub mod decide;
 pub mod operate;
 pub mod read;
-mod values;
+pub mod values;
 
 pub use values::{Decision, key};
 

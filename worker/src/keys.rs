@@ -78,6 +78,16 @@ pub fn must_be_of(
     )))
 }
 
+/// Refuses keys that no verdict can be about: of another campaign. A canary in doubt is resolved like
+/// any other message.
+///
+/// # Errors
+/// [`UsageError`] that names them.
+pub fn may_be_resolved(keys: &[OperationKey], campaign: &str) -> Result<(), UsageError> {
+    let others: Vec<_> = keys.iter().filter(|key| !key.is_canary_of(campaign)).cloned().collect();
+    must_be_of(&others, campaign, None)
+}
+
 /// The first of `texts`, and how many more there are.
 fn some(texts: &[String]) -> String {
     let named = &texts[..texts.len().min(NAMED_MAX)];
@@ -159,6 +169,15 @@ mod tests {
         let error = gather(&keys, None, 1).unwrap_err().to_string();
         assert!(error.starts_with("2 keys are more than [replay] max_keys = 1"), "{error}");
         assert!(gather(&[], None, 1).is_err());
+    }
+
+    #[test]
+    fn a_canary_may_be_resolved_and_not_replayed() {
+        let keys = ["digest:2026-W42:a", "digest-canary:2026-W42:a"]
+            .map(|text| OperationKey::parse(text).unwrap());
+        assert!(may_be_resolved(&keys, "digest").is_ok());
+        assert!(must_be_of(&keys, "digest", None).is_err());
+        assert!(may_be_resolved(&keys, "reminder").is_err());
     }
 
     #[test]

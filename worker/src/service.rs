@@ -3,7 +3,7 @@
 
 use crate::assemble::{self, Delivering};
 use crate::config::{Config, Secrets};
-use crate::http::{self, Http};
+use crate::http::{self, Desk, Http, Watch};
 use crate::interruption;
 use crate::metrics::{EngineMetrics, Exposition, Newest};
 use crate::missed::Missed;
@@ -39,6 +39,7 @@ pub struct Service {
     parts: Arc<Parts>,
     delivering: Delivering,
     webhook: Option<Arc<dyn Webhook>>,
+    desk: Arc<Desk>,
     drain: watch::Sender<bool>,
 }
 
@@ -67,7 +68,9 @@ impl Service {
         let provider = Arc::clone(&delivering.provider);
         let parts = assemble::parts(&config, secrets, provider, draining).await?;
         let webhook = assemble::webhook(&config, secrets)?;
-        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, drain })
+        let engine = Some(client.clone());
+        let desk = Arc::new(Desk::new(config.clone(), secrets, parts.ledger.clone(), engine)?);
+        Ok(Self { config, client, parts: Arc::new(parts), delivering, webhook, desk, drain })
     }
 
     /// The ledger that it works on.
@@ -102,7 +105,10 @@ impl Service {
         let mut worker = self.worker(&runtime, grace)?;
         let shutdown = worker.shutdown_handle();
         let exposition = Arc::new(self.exposition(engine.ok()));
-        let http = self.http(&exposition).serve(listener);
+        let (ledger, name) = (self.parts.ledger.clone(), self.config.campaign.name.clone());
+        let watch = Watch::new(ledger, name);
+        let watching = tokio::spawn(Arc::clone(&watch).run(self.drain.subscribe()));
+        let http = self.http(&exposition, watch).serve(listener);
         let refreshing = tokio::spawn(exposition.refresh(self.drain.subscribe()));
         let sweep = Sweep {
             ledger: self.parts.ledger.clone(),
@@ -160,6 +166,7 @@ impl Service {
         comparing.abort();
         dropping.abort();
         refreshing.abort();
+        watching.abort();
         drop(webhooks);
         http.abort();
         if let Some(sandbox) = self.delivering.sandbox {
@@ -219,11 +226,12 @@ impl Service {
         }
     }
 
-    fn http(&self, exposition: &Arc<Exposition>) -> Http {
+    fn http(&self, exposition: &Arc<Exposition>, watch: Arc<Watch>) -> Http {
         Http {
-            ledger: self.parts.ledger.clone(),
+            desk: Arc::clone(&self.desk),
             drain: self.drain.subscribe(),
             exposition: Arc::clone(exposition),
+            watch,
         }
     }
 }

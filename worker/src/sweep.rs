@@ -111,11 +111,12 @@ impl Sweep {
         }
     }
 
-    /// When each open run was last resumed and cancelled, if the ledger tells.
+    /// When each run with work was last resumed and cancelled, if the ledger tells.
     async fn decided(&self) -> Option<Decided> {
-        let runs = self.ledger.open_runs(&self.campaign).await.ok()?;
+        let open = self.ledger.open_runs(&self.campaign).await.ok()?;
+        let closed = self.ledger.closed_runs_at_work(&self.campaign).await.ok()?;
         let decided = |run: &Run| (run.period, run.resumed_at, run.cancelled_at);
-        Some(runs.iter().map(decided).collect())
+        Some(open.iter().chain(&closed).map(decided).collect())
     }
 
     fn teller(&self) -> Teller {
@@ -159,6 +160,9 @@ impl Sweep {
                     period = %run.period, error = format!("{error:#}"), "a run was not started"
                 ),
             }
+            swept.told += self.tell_waiting(&run).await?;
+        }
+        for run in self.ledger.closed_runs_at_work(&self.campaign).await? {
             swept.told += self.tell_waiting(&run).await?;
         }
         let mut open = self.open_operations().await?;

@@ -36,21 +36,29 @@ pub async fn wake(
         task_queue: config.engine.task_queue.clone(),
         rules: config.rules(),
     };
-    let results: Vec<anyhow::Result<()>> = stream::iter(operations)
-        .map(|(key, state)| async {
-            if state.is_terminal() || !sweep.start(key).await? {
+    match self::operations(&sweep, operations).await {
+        Err(error) => later(&error),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// The same through an engine that is connected already.
+///
+/// # Errors
+/// When the engine does not start a workflow; the worker's sweep does it later.
+pub async fn operations(sweep: &Sweep, operations: &[(OperationKey, State)]) -> anyhow::Result<()> {
+    let results: Vec<anyhow::Result<()>> = stream::iter(operations.to_vec())
+        .map(|(key, state)| async move {
+            if state.is_terminal() || !sweep.start(&key).await? {
                 // One that has ended meanwhile has asked the ledger itself.
-                sweep.tell(key).await;
+                sweep.tell(&key).await;
             }
             Ok(())
         })
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    match results.into_iter().find_map(Result::err) {
-        Some(error) => later(&error),
-        None => Ok(()),
-    }
+    results.into_iter().collect()
 }
 
 fn later(error: &anyhow::Error) -> std::io::Result<()> {

@@ -5,9 +5,9 @@
 //! gets no answer sends it again, and one that gets a 2xx never does.
 
 mod inbox;
-mod serve;
 mod store;
 
+use crate::serve::{Limits, in_turns, serve};
 use anyhow::Context;
 use axum::Router;
 use axum::body::Bytes;
@@ -20,7 +20,6 @@ use digest_activities::webhook::{Received, Refused, Seldom, Webhook};
 use digest_workflows::operation::Rules;
 use inbox::Inbox;
 use jiff::Timestamp;
-use serve::{Limits, in_turns, serve};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

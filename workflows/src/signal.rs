@@ -127,6 +127,9 @@ pub fn check_words(text: &str, name: &str) -> Result<(), String> {
             "{name} contains a phone number: no address may get into the engine or the audit"
         ));
     }
+    if text.contains('\0') {
+        return Err(format!("{name} contains a NUL character, which databases don't store"));
+    }
     if text.chars().count() > WORDS_MAX {
         return Err(format!("{name} is longer than {WORDS_MAX} characters"));
     }
@@ -171,6 +174,7 @@ mod tests {
             json!({"verdict": "delivered", "attempt": 4_294_967_296_u64}),
             json!({"verdict": "delivered", "by": 7}),
             json!({"verdict": "delivered", "reason": "asked ann@shop.example"}),
+            json!({"verdict": "delivered", "reason": "x\0"}),
             json!({"verdict": "delivered", "reason": "x".repeat(501)}),
         ] {
             let error = verdict(&payload).unwrap_err();

@@ -209,7 +209,7 @@ async fn runs(tx: &mut Tx, campaign: &str) -> Result<Vec<Known>, LedgerError> {
 
 /// The periods with something that is not at rest. Each is one step in the index, however many
 /// operations it has.
-async fn open_periods(tx: &mut Tx, campaign: &str) -> Result<Vec<String>, LedgerError> {
+pub(super) async fn open_periods(tx: &mut Tx, campaign: &str) -> Result<Vec<String>, LedgerError> {
     let mut periods = Vec::new();
     let mut after = String::new();
     loop {
@@ -249,7 +249,7 @@ async fn oldest_pending(
 }
 
 /// The operations of a period by state, from the index alone.
-async fn operations(
+pub(super) async fn operations(
     tx: &mut Tx,
     campaign: &str,
     period: Period,

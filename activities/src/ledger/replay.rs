@@ -8,7 +8,7 @@ use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, Listing};
 use crate::message::FrozenMessage;
 use digest_workflows::operation::{
-    CannotReplay, Event, Moment, Operation, OperationKey, Period, Rules,
+    CannotReplay, Event, FailureClass, Moment, Operation, OperationKey, Period, Rules,
 };
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -83,8 +83,9 @@ impl Kept {
 }
 
 impl Ledger {
-    /// The dead letters of the campaign (of `period`, or of all periods) as
-    /// [`list`](Self::list) has them, with the code of the last failure, and what a replay would do in `waits_for`.
+    /// The dead letters of the campaign (of `period`, or of all periods; of `class`, or of every
+    /// class) as [`list`](Self::list) has them, with the code of the last failure, and what a replay
+    /// would do in `waits_for`.
     ///
     /// # Errors
     /// Any [`LedgerError`] of an unreachable database.
@@ -92,6 +93,7 @@ impl Ledger {
         &self,
         campaign: &str,
         period: Option<Period>,
+        class: Option<FailureClass>,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Listing, LedgerError> {
@@ -107,8 +109,14 @@ impl Ledger {
                  left join @messages m on m.key = o.key \
                  left join @digest_rows r on r.key = o.key \
                  where o.campaign = $1 and o.state = 'dead' and o.key > $2 and o.key < $3 \
-                 order by o.key limit $4",
-                values![campaign, after, end, u64::from(limit) + 1],
+                 and ($5 = '' or o.class = $5) order by o.key limit $4",
+                values![
+                    campaign,
+                    after,
+                    end,
+                    u64::from(limit) + 1,
+                    class.map_or("", FailureClass::name)
+                ],
             )
             .await?;
         let mut moments: BTreeMap<Period, Moment> = BTreeMap::new();

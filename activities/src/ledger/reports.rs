@@ -130,6 +130,27 @@ impl Ledger {
         Ok(Listing::page(period, operations, limit))
     }
 
+    /// The keys of a run with evidence that contradicts what was decided, at most `limit`.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn contradicted(
+        &self,
+        campaign: &str,
+        period: Period,
+        limit: u32,
+    ) -> Result<Vec<String>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let rows = tx
+            .rows(
+                "select key from @operations where campaign = $1 and period = $2 \
+                 and contradicted = 1 order by position limit $3",
+                values![campaign, period.to_string(), limit],
+            )
+            .await?;
+        rows.iter().map(|row| row.text(0)).collect()
+    }
+
     /// One operation with its attempts and its timeline.
     ///
     /// # Errors

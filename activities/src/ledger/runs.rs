@@ -1,6 +1,7 @@
 //! Runs: one campaign in one period.
 
 use super::database::{Row, Tx, values};
+use super::figures::open_periods;
 use super::holds::note;
 use super::operations::Actor;
 use super::{Ledger, LedgerError};
@@ -235,6 +236,23 @@ impl Ledger {
              and state in ('freezing', 'frozen', 'dispatching') order by period"
         );
         tx.rows(&sql, values![campaign]).await?.iter().map(Run::read).collect()
+    }
+
+    /// Every run of `campaign` that was closed and has work again: a verdict, a replay or a publication
+    /// came after it, and its operations are not at rest.
+    ///
+    /// # Errors
+    /// Any [`LedgerError`] of an unreachable database.
+    pub async fn closed_runs_at_work(&self, campaign: &str) -> Result<Vec<Run>, LedgerError> {
+        let mut tx = self.db.begin_reading().await?;
+        let mut runs = Vec::new();
+        for period in open_periods(&mut tx, campaign).await? {
+            let period =
+                Period::parse(&period).map_err(|error| LedgerError::corrupt(error.to_string()))?;
+            let run = run_in(&mut tx, campaign, period, "").await?;
+            runs.extend(run.filter(|run| run.state == RunState::Closed));
+        }
+        Ok(runs)
     }
 
     /// Every period of `campaign` whose run was started, or is recorded as missed.

@@ -219,7 +219,8 @@ async fn dead_letters_say_what_a_replay_would_do(place: Place) {
     let mut lines = Vec::new();
     let mut after = None;
     loop {
-        let page = bench.ledger.dead_letters(CAMPAIGN, None, after.as_deref(), 2).await.unwrap();
+        let page =
+            bench.ledger.dead_letters(CAMPAIGN, None, None, after.as_deref(), 2).await.unwrap();
         assert!(page.operations.len() <= 2);
         lines.extend(page.operations);
         after = page.next;
@@ -245,7 +246,7 @@ async fn dead_letters_say_what_a_replay_would_do(place: Place) {
     );
     let other = bench.period.next().unwrap();
     bench.ledger.open_run(&new_run(other)).await.unwrap();
-    let none = bench.ledger.dead_letters(CAMPAIGN, Some(other), None, 9).await.unwrap();
+    let none = bench.ledger.dead_letters(CAMPAIGN, Some(other), None, None, 9).await.unwrap();
     assert!(none.operations.is_empty());
 }
 

@@ -112,6 +112,20 @@ async fn what_keeps_a_worker_from_starting_is_a_problem_of_the_configuration() {
 }
 
 #[tokio::test]
+async fn a_console_that_strangers_could_reach_is_refused_by_check_and_worker() {
+    let Some(server) = server(true).await else { return };
+    let shop = ready(&server, 1).await;
+    shop.edit("[http]\nlisten = \"127.0.0.1", "[http]\nlisten = \"0.0.0.0");
+    let parts = ["DIGESTD_HTTP_TOKEN", "user_header"];
+    refused(&shop.digestd("check"), 2, "http", &parts);
+    let worker = shop.digestd("worker");
+    assert_eq!(worker.code, 2, "{}{}", worker.out, worker.err);
+    for part in parts {
+        assert!(worker.err.contains(part), "{}", worker.err);
+    }
+}
+
+#[tokio::test]
 async fn a_database_without_a_ledger_is_told_and_left_alone() {
     let shop = shop(None, 1).await;
     shop.edit("sqlite://ledger.db", "sqlite://shop.db");

@@ -192,7 +192,7 @@ impl Worker {
     pub(crate) async fn http(&self) -> String {
         until("the address of the health checks", async || {
             let said = self.said();
-            let rest = said.split("health checks address=").nth(1)?;
+            let rest = said.split("API and console address=").nth(1)?;
             Some(format!("http://{}", rest.split_whitespace().next()?))
         })
         .await

@@ -2,11 +2,12 @@
 
 use super::{Line, bounded};
 use crate::assemble;
-use crate::cli::Exit;
+use crate::cli::{Exit, UsageError};
 use crate::commands::schedule_differs;
 use crate::config::{Config, Secrets};
 use crate::engine::connection::namespace;
 use crate::engine::{EngineError, schedule, search_attributes};
+use crate::http::access::Access;
 use anyhow::anyhow;
 use digest_activities::ledger::{Ledger, LedgerError};
 use digest_activities::message::{RenderInput, Rendered, Templates};
@@ -212,6 +213,9 @@ impl Connections<'_> {
     pub(super) async fn http(&self) -> Line {
         const NAME: &str = "http";
         let listen = self.config.http.listen;
+        if let Err(UsageError(problem)) = Access::new(self.config, self.secrets) {
+            return Line::problem(NAME, Exit::Usage, problem);
+        }
         let Err(error) = tokio::net::TcpListener::bind(listen).await else {
             return Line::ok(NAME, format!("{listen} is free"));
         };

@@ -25,7 +25,10 @@ impl Decision {
 }
 
 /// A person's own words.
-pub(super) fn words(text: &str) -> Result<String, String> {
+///
+/// # Errors
+/// Nothing said, too much said, or an address in it.
+pub fn words(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() {
         return Err("write something; it is kept beside the decision".to_owned());

@@ -28,7 +28,8 @@ pub(super) async fn run(config: Config, args: DeadLettersArgs) -> anyhow::Result
     let mut after = args.after.map(|key| key.to_string());
     let mut any = false;
     loop {
-        let page = ledger.dead_letters(campaign, args.period, after.as_deref(), PAGE).await?;
+        let after_key = after.as_deref();
+        let page = ledger.dead_letters(campaign, args.period, None, after_key, PAGE).await?;
         any |= !page.operations.is_empty();
         if args.json {
             output::print_json(&page)?;

@@ -5,11 +5,13 @@ use crate::ask::confirm;
 use crate::assemble;
 use crate::cli::Exit;
 use crate::cli::decide::{CancelArgs, HoldArgs, ResumeArgs};
+use crate::cli::values::Decision;
 use crate::config::{Config, Secrets};
+use crate::decide::run::{Outcome, Plan, RunDecision};
 use crate::output;
 use crate::tell::{self, Teller};
 use anyhow::anyhow;
-use digest_activities::ledger::{Actor, Ledger, LedgerError, Run, RunState};
+use digest_activities::ledger::{Actor, Ledger};
 use digest_workflows::operation::Period;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::RefCell;
@@ -26,21 +28,11 @@ const SILENT: Duration = Duration::from_secs(2);
 /// An unreachable ledger; nothing is held then.
 pub(super) async fn hold(config: Config, args: HoldArgs) -> anyhow::Result<Exit> {
     let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
-    let campaign = &config.campaign.name;
-    let before = ledger.run(campaign, args.period).await?;
-    let by = args.decision.who();
-    let actor = Actor { by: &by, reason: Some(&args.decision.reason) };
-    let run = ledger.hold(campaign, args.period, &args.decision.reason, actor).await?;
-    let id = digest_workflows::run_id(campaign, args.period);
-    let because = run.held_because.unwrap_or_default();
-    if before.is_some_and(|before| before.held_since.is_some()) {
-        output::print(&format!("{id} was held before ({because}); nothing was changed"))?;
+    let Some(done) = take(RunDecision::Hold, &config, &ledger, args.period, &args.decision).await?
+    else {
         return Ok(Exit::AlreadyHappened);
-    }
-    output::print(&format!(
-        "{id} is held: no attempt begins until `digestd resume --period {} --reason …`",
-        args.period
-    ))?;
+    };
+    output::print(&format!("{done} (`digestd resume --period {} --reason …`)", args.period))?;
     told(tell_run(&config, args.period).await, "it sees the hold by itself within 5 minutes")?;
     Ok(Exit::Done)
 }
@@ -50,34 +42,8 @@ pub(super) async fn hold(config: Config, args: HoldArgs) -> anyhow::Result<Exit>
 /// # Errors
 /// An unreachable ledger, no such run, or nobody there to answer; the run is still held then.
 pub(super) async fn resume(config: Config, args: ResumeArgs) -> anyhow::Result<Exit> {
-    let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
-    let (campaign, period) = (&config.campaign.name, args.period);
-    let run = known(&ledger, campaign, period).await?;
-    let id = digest_workflows::run_id(campaign, period);
-    if run.held_since.is_none() {
-        output::print(&format!("{id} is not held; nothing was changed"))?;
-        return Ok(Exit::AlreadyHappened);
-    }
-    let stale = ledger.stale_on_resume(campaign, period).await?;
-    let question = format!(
-        "{id} is held: {}. Of its messages, {stale} are too late to be useful by now and will end \
-         as dead letters of class stale, which cannot be replayed; the others go on.",
-        run.held_because.unwrap_or_default()
-    );
-    output::say(&question)?;
-    if !confirm("Go on?", args.yes, false)? {
-        return not_agreed();
-    }
-    let by = args.decision.who();
-    let actor = Actor { by: &by, reason: Some(&args.decision.reason) };
-    let resumed = ledger.resume(campaign, period, actor).await?;
-    output::print(&format!(
-        "{id} {}",
-        if resumed { "is resumed" } else { "was resumed meanwhile" }
-    ))?;
-    let late = "a worker tells them within a minute of reaching the engine again";
-    told(tell_all(&config, period, &[tell::HELD]).await, late)?;
-    Ok(Exit::Done)
+    let how = (RunDecision::Resume, args.period, args.yes);
+    ask_then_take(&config, how, &args.decision, &[tell::HELD]).await
 }
 
 /// Cancels a run.
@@ -86,47 +52,57 @@ pub(super) async fn resume(config: Config, args: ResumeArgs) -> anyhow::Result<E
 /// An unreachable ledger, no such run, or nobody there to answer. Repeating the command goes on
 /// where it stopped.
 pub(super) async fn cancel(config: Config, args: CancelArgs) -> anyhow::Result<Exit> {
-    let ledger = assemble::ledger(&config, &Secrets::from_env()?).await?;
-    let (campaign, period) = (&config.campaign.name, args.period);
-    let run = known(&ledger, campaign, period).await?;
-    let id = digest_workflows::run_id(campaign, period);
-    let count = ledger.cancellable(campaign, period).await?;
-    let again = run.cancelled_at.is_some();
-    if run.state == RunState::Closed || (again && count == 0) {
-        let what = if again { "was cancelled before" } else { "is closed" };
-        output::print(&format!("{id} {what}; nothing was changed"))?;
+    let how = (RunDecision::Cancel, args.period, args.yes);
+    ask_then_take(&config, how, &args.decision, &tell::cancellable()).await
+}
+
+/// Says what the decision would do, asks, takes it, and tells the operations that show one of
+/// `states`.
+async fn ask_then_take(
+    config: &Config,
+    (decision, period, yes): (RunDecision, Period, bool),
+    why: &Decision,
+    states: &[&str],
+) -> anyhow::Result<Exit> {
+    let ledger = assemble::ledger(config, &Secrets::from_env()?).await?;
+    match decision.plan(&ledger, &config.campaign.name, period).await? {
+        Plan::Nothing(said) => {
+            output::print(&said)?;
+            return Ok(Exit::AlreadyHappened);
+        }
+        Plan::Would(what) => output::say(&what)?,
+    }
+    if !confirm("Go on?", yes, false)? {
+        output::say("nothing was changed")?;
+        return Ok(Exit::Failed);
+    }
+    let Some(done) = take(decision, config, &ledger, period, why).await? else {
         return Ok(Exit::AlreadyHappened);
-    }
-    let more = match run.state {
-        RunState::Planned | RunState::Freezing => ", and whatever its selection still brings",
-        _ => "",
     };
-    let question = format!(
-        "Cancelling {id} suppresses {count} messages that are certainly not sent yet{more}: they \
-         never will be. What is being sent or is unknown keeps its course."
-    );
-    output::say(&question)?;
-    if !confirm("Go on?", args.yes, false)? {
-        return not_agreed();
-    }
-    let by = args.decision.who();
-    let actor = Actor { by: &by, reason: Some(&args.decision.reason) };
-    let suppressed = ledger.cancel(campaign, period, &config.rules(), actor).await?;
-    output::print(&format!("{id} is cancelled: {suppressed} messages are suppressed"))?;
+    output::print(&done)?;
     let late = "a worker tells them within a minute of reaching the engine again";
-    told(tell_all(&config, period, &tell::cancellable()).await, late)?;
+    told(tell_all(config, period, states).await, late)?;
     Ok(Exit::Done)
 }
 
-async fn known(ledger: &Ledger, campaign: &str, period: Period) -> anyhow::Result<Run> {
-    let run = ledger.run(campaign, period).await?;
-    let (campaign, period) = (campaign.to_owned(), period.to_string());
-    Ok(run.ok_or(LedgerError::NoSuchRun { campaign, period })?)
-}
-
-fn not_agreed() -> anyhow::Result<Exit> {
-    output::say("nothing was changed")?;
-    Ok(Exit::Failed)
+/// Takes the decision; `None`, after saying why, where it is so already.
+async fn take(
+    decision: RunDecision,
+    config: &Config,
+    ledger: &Ledger,
+    period: Period,
+    why: &Decision,
+) -> anyhow::Result<Option<String>> {
+    let by = why.who();
+    let actor = Actor { by: &by, reason: Some(&why.reason) };
+    let campaign = &config.campaign.name;
+    match decision.take(ledger, campaign, period, &config.rules(), actor).await? {
+        Outcome::Done(done) => Ok(Some(done)),
+        Outcome::Nothing(said) => {
+            output::print(&said)?;
+            Ok(None)
+        }
+    }
 }
 
 /// Says that the engine could not be told, which undoes nothing.

@@ -4,8 +4,7 @@ use crate::assemble;
 use crate::cli::operate::RunArgs;
 use crate::cli::{Exit, UsageError};
 use crate::config::{Config, Secrets};
-use crate::output;
-use crate::report;
+use crate::{links, output, report};
 use anyhow::{Context, bail};
 use digest_activities::ledger::{Ledger, RunState};
 use digest_workflows::activities::RunStart;
@@ -63,7 +62,7 @@ pub async fn run(config: Config, args: RunArgs) -> anyhow::Result<Exit> {
     let id = digest_workflows::run_id(&campaign, args.period);
     let what = if started { "started" } else { "joined: it was started before" };
     eprint(&format!("{id} {what}"))?;
-    eprint(&format!("{}/namespaces/{}/workflows/{id}", config.engine.ui_url, namespace(&config)))?;
+    eprint(&links::of_run(&config, args.period))?;
     if !args.wait {
         return Ok(if started { Exit::Done } else { Exit::AlreadyHappened });
     }
@@ -94,12 +93,6 @@ pub async fn start(client: &Client, config: &Config, period: Period) -> anyhow::
         Err(WorkflowStartError::AlreadyStarted { .. }) => Ok(false),
         Err(error) => Err(error).context("the engine did not start the run; nothing was sent"),
     }
-}
-
-/// The namespace as links show it.
-#[must_use]
-pub fn namespace(config: &Config) -> &str {
-    config.engine.namespace.as_deref().unwrap_or("default")
 }
 
 async fn closed(ledger: &Ledger, campaign: &str, period: Period) -> anyhow::Result<bool> {

@@ -6,7 +6,7 @@ use crate::cli::Exit;
 use crate::cli::read::ShowArgs;
 use crate::config::{Config, Secrets};
 use crate::retention::campaigns;
-use crate::{output, report};
+use crate::{links, output, report};
 use anyhow::bail;
 use digest_activities::ledger::{Ledger, Shown};
 use digest_workflows::operation::OperationKey;
@@ -50,15 +50,6 @@ pub(super) async fn run(config: Config, args: ShowArgs) -> anyhow::Result<Exit> 
 
 async fn look(ledger: &Ledger, config: &Config, key: &OperationKey) -> anyhow::Result<Shown> {
     let mut shown = ledger.show(key).await?;
-    shown.ui_url = Some(ui_url(config, key));
+    shown.ui_url = Some(links::of_operation(config, key));
     Ok(shown)
-}
-
-/// The operation's workflow in the engine's web UI.
-#[must_use]
-pub(super) fn ui_url(config: &Config, key: &OperationKey) -> String {
-    // A key's own encoding has `%`, which a URL must carry encoded once more.
-    let id = key.to_string().replace('%', "%25");
-    let namespace = super::run::namespace(config);
-    format!("{}/namespaces/{namespace}/workflows/{id}", config.engine.ui_url)
 }

@@ -4,11 +4,12 @@
 
 use super::duration;
 use super::error::Problem;
+use axum::http::HeaderName;
 use digest_activities::webhook::Topic;
 use jiff::SignedDuration;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table};
@@ -266,6 +267,29 @@ impl Value for SocketAddr {
         text.parse().map_err(|_| {
             format!("{text:?} is not an address and port; write one such as \"127.0.0.1:8080\"")
         })
+    }
+}
+
+impl Value for HeaderName {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let text = String::read(value)?;
+        text.parse().map_err(|_| {
+            format!("{text:?} is not the name of a header; write one such as \"X-Forwarded-User\"")
+        })
+    }
+}
+
+impl Value for Vec<IpAddr> {
+    fn read(value: &DeValue<'_>) -> Result<Self, String> {
+        let wanted = "a list of addresses, such as [\"10.0.0.5\"]";
+        let items = value.as_array().ok_or_else(|| expected(wanted, value))?;
+        if items.is_empty() {
+            return Err("this must name an address; leave the line out instead".to_owned());
+        }
+        let address = |text: String| {
+            text.parse().map_err(|_| format!("{text:?} is not an address such as \"10.0.0.5\""))
+        };
+        items.iter().map(|item| String::read(item.get_ref()).and_then(address)).collect()
     }
 }
 

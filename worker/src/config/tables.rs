@@ -5,12 +5,13 @@ use super::database::{Database, ParseDatabase, refuse_password};
 use super::reader::{Section, nearest};
 use super::secrets;
 use super::sending::is_loopback;
+use axum::http::HeaderName;
 use digest_activities::calendar::{Calendar, CalendarError};
 use digest_activities::webhook::Topic;
 use digest_workflows::operation::canary::tested_campaign;
 use digest_workflows::operation::key::check_campaign;
 use jiff::{SignedDuration, Timestamp};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -275,17 +276,38 @@ impl Message {
     }
 }
 
-/// `[http]`: health checks and metrics.
+/// `[http]`: health checks, metrics, API and console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     /// Where the worker listens.
     pub listen: SocketAddr,
+    /// The header in which a proxy that signs people in names them.
+    pub user_header: Option<HeaderName>,
+    /// The proxies whose word is taken for it.
+    pub trusted_proxies: Vec<IpAddr>,
 }
 
 impl Http {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
-        Self { listen: section.or("listen", default) }
+        let http = Self {
+            listen: section.or("listen", default),
+            user_header: section.optional("user_header"),
+            trusted_proxies: section.optional("trusted_proxies").unwrap_or_default(),
+        };
+        if http.user_header.is_some() && http.trusted_proxies.is_empty() {
+            section.refuse(
+                "user_header",
+                "anybody can write a header; name the proxies that are believed by their addresses in trusted_proxies",
+            );
+        }
+        if http.user_header.is_none() && !http.trusted_proxies.is_empty() {
+            section.refuse(
+                "trusted_proxies",
+                "there is nothing to believe them; set user_header, or leave the line out",
+            );
+        }
+        http
     }
 }
 

@@ -88,6 +88,8 @@ content = "5d"
 records = "6d"
 [http]
 listen = "0.0.0.0:80"
+user_header = "X-Forwarded-User"
+trusted_proxies = ["10.0.0.5", "::1"]
 [webhooks]
 listen = "0.0.0.0:8090"
 public_url = "https://hooks.shop.example"
@@ -271,6 +273,8 @@ fn every_key_of_how_it_is_sent_is_read_into_its_own_place() {
     assert_eq!(config.replay, Replay { max_keys: 4 });
     assert_eq!(config.retention.content, SignedDuration::from_hours(120));
     assert_eq!(config.http.listen.to_string(), "0.0.0.0:80");
+    assert_eq!(config.http.user_header.as_ref().unwrap(), "x-forwarded-user");
+    assert_eq!(config.http.trusted_proxies[1].to_string(), "::1");
 }
 
 #[test]
@@ -564,6 +568,10 @@ fn every_value_is_checked() {
         ("unknown", "keep_rows_for = \"30m\"", "must be shorter than unknown.keep_rows_for"),
         ("retention", "content = \"500d\"", "longer than retention.records"),
         ("http", "listen = \"8080\"", "is not an address and port"),
+        ("http", "user_header = \"X-User\"", "name the proxies"),
+        ("http", "user_header = \"a b\"", "is not the name of a header"),
+        ("http", "trusted_proxies = [\"10.0.0.5\"]", "set user_header"),
+        ("http", "trusted_proxies = [\"proxy\"]", "is not an address such as"),
         ("hold", "unknowns_in_a_row = 0", "is not between 1 and"),
     ] {
         let problem = problem_of(table, line);

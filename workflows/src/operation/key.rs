@@ -35,6 +35,11 @@ pub enum KeyError {
         "the customer id contains '@'; ids are visible in the engine and in logs, so select another column as customer_id"
     )]
     AddressAsId,
+    /// PostgreSQL stores no such character, so the ledger of a campaign could not be moved there.
+    #[error(
+        "the customer id contains a NUL character, which databases don't store; select another column as customer_id"
+    )]
+    Nul,
     /// The encoded key is longer than [`KEY_BYTES_MAX`].
     #[error(
         "the encoded operation key has {bytes} bytes, more than {KEY_BYTES_MAX}; select a shorter column as customer_id"
@@ -55,7 +60,7 @@ impl OperationKey {
     /// The key of `customer_id` (as the source has it) in `campaign` and `period`.
     ///
     /// # Errors
-    /// [`KeyError`] when the id is empty, contains `@` or makes the key too long, or the campaign's
+    /// [`KeyError`] when the id is empty, contains `@` or a NUL, or makes the key too long, or the campaign's
     /// name is not usable.
     pub fn new(campaign: &str, period: Period, customer_id: &str) -> Result<Self, KeyError> {
         check_campaign(campaign)?;
@@ -64,6 +69,9 @@ impl OperationKey {
         }
         if customer_id.contains('@') {
             return Err(KeyError::AddressAsId);
+        }
+        if customer_id.contains('\0') {
+            return Err(KeyError::Nul);
         }
         let key = Self { campaign: campaign.to_owned(), period, customer: encode(customer_id) };
         let bytes = key.to_string().len();
@@ -219,6 +227,7 @@ mod tests {
         let new = |id: &str| OperationKey::new("digest", period(), id);
         assert_eq!(new(""), Err(KeyError::EmptyCustomer));
         assert_eq!(new("ann@shop.example"), Err(KeyError::AddressAsId));
+        assert_eq!(new("a\0b"), Err(KeyError::Nul));
         assert!(matches!(new(&"x".repeat(240)), Err(KeyError::TooLong { .. })));
         assert!(matches!(new(&"ü".repeat(60)), Err(KeyError::TooLong { .. })));
         assert!(new(&"x".repeat(200)).is_ok());
@@ -235,6 +244,7 @@ mod tests {
             "digest:2026-W42:%2f",
             "digest:2026-W42:a%2",
             "digest:2026-W42:a%40b",
+            "digest:2026-W42:a%00b",
             "digest:2025-W53:a",
             "digest:2026-42:a",
             "",

@@ -4,13 +4,15 @@ use crate::webhook::SuppressionReason;
 use digest_workflows::operation::{FailureClass, Operation, Period, State};
 use jiff::Timestamp;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// One run in numbers; the JSON of `digestd status`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RunStatus {
     /// The campaign's name.
     pub campaign: String,
     /// The period.
+    #[schema(value_type = String, example = "2026-W49")]
     pub period: Period,
     /// The id of the run's workflow.
     pub run: String,
@@ -61,7 +63,7 @@ pub struct RunStatus {
 }
 
 /// Why rows of the customers query became no operation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FaultLine {
     /// The customer's id, if it has one and it holds no address.
     pub customer: Option<String>,
@@ -70,11 +72,13 @@ pub struct FaultLine {
 }
 
 /// How many operations are in one state with one class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClassCount {
     /// The state.
+    #[schema(value_type = String, example = "unknown")]
     pub state: State,
     /// The class of the last failure.
+    #[schema(value_type = Option<String>, example = "ambiguous")]
     pub class: Option<FailureClass>,
     /// How many.
     pub count: u64,
@@ -91,15 +95,18 @@ impl RunStatus {
 }
 
 /// One line of `unknown` or `dead-letters`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct OperationLine {
     /// The operation's key.
     pub key: String,
     /// Its state.
+    #[schema(value_type = String, example = "unknown")]
     pub state: State,
     /// The class of its last failure.
+    #[schema(value_type = Option<String>, example = "ambiguous")]
     pub class: Option<FailureClass>,
     /// Since when it is in this state.
+    #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     /// What it waits for, in words; empty where nothing follows.
     pub waits_for: String,
@@ -117,9 +124,10 @@ pub struct OperationLine {
 }
 
 /// A page of operations.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Listing {
     /// The period asked for; `None` for all.
+    #[schema(value_type = Option<String>, example = "2026-W49")]
     pub period: Option<Period>,
     /// The operations, by key.
     pub operations: Vec<OperationLine>,
@@ -128,13 +136,15 @@ pub struct Listing {
 }
 
 /// One operation whole; the JSON of `digestd show`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Shown {
     /// The operation's key.
     pub key: String,
     /// Its state.
+    #[schema(value_type = String, example = "unknown")]
     pub state: State,
     /// The class of its last failure.
+    #[schema(value_type = Option<String>, example = "ambiguous")]
     pub class: Option<FailureClass>,
     /// The provider of the newest attempt handed over.
     pub provider: Option<String>,
@@ -143,6 +153,7 @@ pub struct Shown {
     /// Whether the provider gave up delivering what it had accepted.
     pub undelivered: bool,
     /// Why the customer is not written to any more, if a provider has told so.
+    #[schema(value_type = Option<String>, example = "hard_bounce")]
     pub suppressed: Option<SuppressionReason>,
     /// Every attempt, in order.
     pub attempts: Vec<AttemptLine>,
@@ -151,8 +162,10 @@ pub struct Shown {
     /// The operation in the engine's web UI.
     pub ui_url: Option<String>,
     /// When it was selected.
+    #[schema(value_type = String, format = DateTime)]
     pub frozen_at: Timestamp,
     /// When it was handed to the engine.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub enqueued_at: Option<Timestamp>,
     /// Hash of the message's bytes.
     pub content_hash: Option<String>,
@@ -165,7 +178,7 @@ pub struct Shown {
 }
 
 /// One attempt of `show`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AttemptLine {
     /// Its generation.
     pub generation: u32,
@@ -174,8 +187,10 @@ pub struct AttemptLine {
     /// Its running number, which a verdict names.
     pub number: u32,
     /// When its intent was recorded; `None` for a try that ended before it.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub handed_over_at: Option<Timestamp>,
     /// Until when a late answer is listened for.
+    #[schema(value_type = Option<String>, format = DateTime)]
     pub lease_ends: Option<Timestamp>,
     /// `accepted`, `not_sent` with class and code, or `None` while in doubt.
     pub outcome: Option<String>,
@@ -185,9 +200,10 @@ pub struct AttemptLine {
 }
 
 /// One decision of `show`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct TransitionLine {
     /// When, by the ledger's clock.
+    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// What happened.
     pub event: String,
@@ -203,8 +219,8 @@ pub struct TransitionLine {
     pub note: Option<String>,
 }
 
-/// One decision of a run, newest first; what a live view shows.
-#[derive(Clone, Debug, Serialize)]
+/// One decision of a run; what a live view shows.
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct DecisionLine {
     /// The decision's number; it only grows.
     pub id: i64,

@@ -2,14 +2,15 @@
 //! bounded number of connections for a bounded time, and the process that sends messages keeps its
 //! file descriptors and its memory.
 
-use axum::Router;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +26,26 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What strangers may cost.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// How many connections are open at once; the next waits in the kernel's queue.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// How long a connection may take to send the next head, silence before it included.
-    pub(super) head: Duration,
+    pub(crate) head: Duration,
     /// How long a connection lives, before it is ended after the request that it is at.
-    pub(super) connection: Duration,
+    pub(crate) connection: Duration,
     /// How long the last request of a connection may take, its answer read.
-    pub(super) last_request: Duration,
+    pub(crate) last_request: Duration,
 }
 
 /// Serves `app` on `listener` within `limits`. Dropped, it takes no further connection, and those that
 /// are open end after the request that they are at.
-pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits) {
+pub(crate) async fn serve(listener: TcpListener, app: Router, limits: Limits) {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (_serving, ended) = watch::channel(());
     // The semaphore is never closed.
     while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
-        let stream = accept(&listener).await;
-        let (app, ended) = (app.clone(), ended.clone());
+        let (stream, from) = accept(&listener).await;
+        let (app, ended) = (app.clone().layer(Extension(ConnectInfo(from))), ended.clone());
         tokio::spawn(async move {
             connection(stream, app, limits, ended).await;
             drop(slot);
@@ -52,17 +53,17 @@ pub(super) async fn serve(listener: TcpListener, app: Router, limits: Limits) {
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             // It was the other side's.
             Err(error)
                 if [ConnectionAborted, ConnectionRefused, ConnectionReset]
                     .contains(&error.kind()) => {}
             Err(error) => {
-                tracing::warn!(%error, "a connection for webhooks was not accepted; trying again");
+                tracing::warn!(%error, "a connection was not accepted; trying again");
                 sleep(PAUSE).await;
             }
         }
@@ -94,7 +95,7 @@ async fn connection(
 
 /// `app`, which takes so many `requests` at once; a further one waits for its turn. Each has `time` for
 /// all of it, so that a slow sender does not keep a turn for ever.
-pub(super) fn in_turns(app: Router, requests: usize, time: Duration) -> Router {
+pub(crate) fn in_turns(app: Router, requests: usize, time: Duration) -> Router {
     let turns = Arc::new(Semaphore::new(requests));
     app.layer(from_fn(move |request: Request, next: Next| {
         let turns = Arc::clone(&turns);
