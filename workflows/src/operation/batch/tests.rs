@@ -365,6 +365,7 @@ fn whatever_becomes_of_its_members_no_batch_reaches_anybody_twice() {
 
 #[test]
 fn a_batch_that_asks_only_those_in_doubt_reaches_somebody_twice() {
-    let (twice, _) = twice(true);
+    // Some thousands of stories have such a one nearly always.
+    let twice = (0..20).any(|_| twice(true).0);
     assert!(twice, "the rule for the others is not needed, or not tested");
 }
