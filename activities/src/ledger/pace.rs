@@ -59,8 +59,11 @@ impl Ledger {
         );
         let rows = self.db.write(&sql, values![name, length]).await?;
         let row = rows.first().ok_or_else(|| LedgerError::corrupt("no pace"))?;
-        let (first, now) = (row.int(0)?.saturating_sub(length), row.time(1)?);
-        let now_micros = now.as_microsecond();
+        let first = row.int(0)?.saturating_sub(length);
+        // PostgreSQL reads its clock once for the slot and once for the answer: no slot is before now.
+        let now_micros = row.time(1)?.as_microsecond().min(first);
+        let now = Timestamp::from_microsecond(now_micros)
+            .map_err(|_| LedgerError::corrupt("a time out of range"))?;
         let slots = (0..i64::from(count.max(1)))
             .map(|n| {
                 let offset = SignedDuration::from_micros(first - now_micros + n * interval);
