@@ -194,25 +194,27 @@ pub async fn watch(parts: &Parts, input: &WatchInput) -> Result<Standing, GateEr
     standing(parts, &input.run).await
 }
 
-/// Holds a run for a person.
+/// Holds a run for a person, once for each request.
 ///
 /// # Errors
 /// [`GateError`].
 pub async fn hold(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
     parts.ledger.must_be(&input.ledger)?;
     let actor = Actor { by: &input.by, reason: Some(&input.reason) };
-    parts.ledger.hold(&input.run.campaign, input.run.period, &input.reason, actor).await?;
+    let RunStart { campaign, period, .. } = &input.run;
+    parts.ledger.hold_once(&input.request, campaign, *period, &input.reason, actor).await?;
     standing(parts, &input.run).await
 }
 
-/// Ends a hold for a person.
+/// Ends a hold for a person, once for each request.
 ///
 /// # Errors
 /// [`GateError`].
 pub async fn resume(parts: &Parts, input: &WatchInput) -> Result<Standing, GateError> {
     parts.ledger.must_be(&input.ledger)?;
     let actor = Actor { by: &input.by, reason: Some(&input.reason) };
-    parts.ledger.resume(&input.run.campaign, input.run.period, actor).await?;
+    let RunStart { campaign, period, .. } = &input.run;
+    parts.ledger.resume_once(&input.request, campaign, *period, actor).await?;
     standing(parts, &input.run).await
 }
 

@@ -22,6 +22,7 @@ mod progress;
 mod publish;
 mod replay;
 mod reports;
+mod requests;
 mod restore;
 mod retention;
 mod runs;

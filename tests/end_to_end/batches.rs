@@ -283,8 +283,8 @@ async fn twice_at_once(plan: Plan) {
         world.until_state(key, "sent").await;
         cleanup::clean_up(parts, &operation(key)).await.unwrap();
     }
-    let (by, reason) = (String::new(), String::new());
-    let watch = WatchInput { run, ledger: ledger.clone(), by, reason, noted: 0 };
+    let (by, reason, request) = (String::new(), String::new(), String::new());
+    let watch = WatchInput { run, ledger: ledger.clone(), by, reason, request, noted: 0 };
     assert!(eligibility::watch(parts, &watch).await.unwrap().closed);
     let record = server.record();
     let sizes: Vec<usize> = record

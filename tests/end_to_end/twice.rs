@@ -51,12 +51,13 @@ struct Story {
 }
 
 impl Story {
-    fn watch_input(&self) -> WatchInput {
+    fn watch_input(&self, request: &str) -> WatchInput {
         WatchInput {
             run: self.run.clone(),
             ledger: self.ledger.clone(),
             by: "kim".to_owned(),
             reason: "prices".to_owned(),
+            request: request.to_owned(),
             noted: 0,
         }
     }
@@ -81,17 +82,19 @@ impl Story {
             }
         };
         let hold = || {
-            let (parts, input) = (parts(), self.watch_input());
+            let (parts, input) = (parts(), self.watch_input("1"));
             async move { eligibility::hold(&parts, &input).await }
         };
         let resume = || {
-            let (parts, input) = (parts(), self.watch_input());
+            let (parts, input) = (parts(), self.watch_input("2"));
             async move { eligibility::resume(&parts, &input).await }
         };
         let standing = execute(self.how, hold).await;
         assert!(standing.held.is_some());
         let standing = execute(self.how, resume).await;
         assert!(standing.held.is_none());
+        // Late, after what was decided since.
+        assert!(execute(self.how, hold).await.held.is_none());
         assert_eq!(execute(self.how, freeze).await.selected, 4);
         let enqueued = execute(self.how, || {
             let (run, ledger) = (self.run.clone(), self.ledger.clone());
@@ -144,7 +147,7 @@ impl Story {
 
     async fn watch(&self) -> bool {
         let standing = execute(self.how, || {
-            let (parts, input) = (Arc::clone(&self.bench.parts), self.watch_input());
+            let (parts, input) = (Arc::clone(&self.bench.parts), self.watch_input(""));
             async move { eligibility::watch(&parts, &input).await }
         });
         standing.await.closed

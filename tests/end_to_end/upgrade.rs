@@ -94,7 +94,9 @@ async fn what_waits_goes_on_under_another_configuration_and_old_keys_still_block
 
 /// Starts the run and every operation again in every way there is; no provider may see any of it.
 async fn started_again_sends_nothing(world: &World, server: &SmtpServer) {
-    let seen = || (world.requests().len(), server.record().commands.len());
+    // A connection that was kept open may be given up meanwhile.
+    let commands = || server.record().commands.iter().filter(|(_, said)| said != "QUIT").count();
+    let seen = || (world.requests().len(), commands());
     let before = seen();
     let again = world.digestd(&format!("run --period {PERIOD} --wait")).await;
     assert_eq!(again.code, 3, "{again:?}");

@@ -177,6 +177,9 @@ pub struct WatchInput {
     /// Why, in their words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// What this request for a hold or a resume is called; executed again, it is the same one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request: String,
     /// The highest transition counter that the ledger has shown to the run.
     #[serde(default)]
     pub noted: i64,

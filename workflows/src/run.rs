@@ -100,6 +100,8 @@ pub struct DigestRun {
     doing: String,
     shown: String,
     cancel_noticed: bool,
+    /// How many wishes this execution has carried out.
+    carried_out: u64,
 }
 
 #[workflow_methods]
@@ -115,6 +117,7 @@ impl DigestRun {
             doing: "opening the run".to_owned(),
             shown: shown.unwrap_or_else(|| attributes::ACTIVE.to_owned()),
             cancel_noticed: false,
+            carried_out: 0,
         }
     }
 
@@ -304,13 +307,18 @@ async fn look(
     }
     let mut input = asked(start, &plan.ledger);
     for wish in ctx.state_mut(|s| std::mem::take(&mut s.wishes)) {
+        let number = ctx.state_mut(|s| {
+            s.carried_out += 1;
+            s.carried_out
+        });
+        let request = format!("{}:{number}", ctx.run_id());
         match wish {
             Wish::Hold { by, reason } => {
-                let asked = WatchInput { by, reason, ..input.clone() };
+                let asked = WatchInput { by, reason, request, ..input.clone() };
                 ctx.execute_local_activity(Gates::hold, asked, patient("hold")).await?;
             }
             Wish::Resume { by, reason } => {
-                let asked = WatchInput { by, reason, ..input.clone() };
+                let asked = WatchInput { by, reason, request, ..input.clone() };
                 ctx.execute_local_activity(Gates::resume, asked, patient("resume")).await?;
             }
         }
@@ -333,6 +341,7 @@ fn asked(start: &RunStart, ledger: &LedgerRef) -> WatchInput {
         ledger: ledger.clone(),
         by: String::new(),
         reason: String::new(),
+        request: String::new(),
         noted: 0,
     }
 }

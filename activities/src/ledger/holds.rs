@@ -32,13 +32,7 @@ impl Ledger {
         actor: Actor<'_>,
     ) -> Result<Run, LedgerError> {
         let mut tx = self.db.begin().await?;
-        tx.execute(
-            "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
-             on conflict (campaign, period) do nothing",
-            values![campaign, period.to_string()],
-        )
-        .await?;
-        hold_in(&mut tx, campaign, period, because, actor).await?;
+        plan_and_hold_in(&mut tx, campaign, period, because, actor).await?;
         let run = run_in(&mut tx, campaign, period, "").await?;
         tx.commit().await?;
         run.ok_or_else(|| no_such_run(campaign, period))
@@ -89,21 +83,9 @@ impl Ledger {
         actor: Actor<'_>,
     ) -> Result<bool, LedgerError> {
         let mut tx = self.db.begin().await?;
-        let run = run_in(&mut tx, campaign, period, "for update")
-            .await?
-            .ok_or_else(|| no_such_run(campaign, period))?;
-        let now = tx.now().await?;
-        let Some(since) = run.held_since else { return Ok(false) };
-        let lasted = i64::try_from(now.duration_since(since).as_millis()).unwrap_or(i64::MAX);
-        tx.execute(
-            "update @runs set held_since = null, held_because = null, held_by = null, \
-             held_ms = held_ms + $3, resumed_at = $4 where campaign = $1 and period = $2",
-            values![campaign, period.to_string(), lasted, now],
-        )
-        .await?;
-        note(&mut tx, campaign, period, now, "resumed", actor).await?;
+        let resumed = resume_in(&mut tx, campaign, period, actor).await?;
         tx.commit().await?;
-        Ok(true)
+        Ok(resumed)
     }
 
     /// Cancels a run: whatever waits, with every attempt proven not sent, becomes suppressed;
@@ -307,6 +289,46 @@ async fn streak(
 async fn trip(tx: &mut Tx, loaded: &mut Loaded, because: &str) -> Result<(), LedgerError> {
     hold_in(tx, &loaded.run.campaign, loaded.run.period, because, Actor::part(BREAKER)).await?;
     lock_run(tx, loaded).await
+}
+
+/// Holds a run, which is planned if nobody knows of it yet.
+pub(super) async fn plan_and_hold_in(
+    tx: &mut Tx,
+    campaign: &str,
+    period: Period,
+    because: &str,
+    actor: Actor<'_>,
+) -> Result<(), LedgerError> {
+    tx.execute(
+        "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
+         on conflict (campaign, period) do nothing",
+        values![campaign, period.to_string()],
+    )
+    .await?;
+    hold_in(tx, campaign, period, because, actor).await
+}
+
+/// Ends a hold; whether there was one.
+pub(super) async fn resume_in(
+    tx: &mut Tx,
+    campaign: &str,
+    period: Period,
+    actor: Actor<'_>,
+) -> Result<bool, LedgerError> {
+    let run = run_in(tx, campaign, period, "for update")
+        .await?
+        .ok_or_else(|| no_such_run(campaign, period))?;
+    let now = tx.now().await?;
+    let Some(since) = run.held_since else { return Ok(false) };
+    let lasted = i64::try_from(now.duration_since(since).as_millis()).unwrap_or(i64::MAX);
+    tx.execute(
+        "update @runs set held_since = null, held_because = null, held_by = null, \
+         held_ms = held_ms + $3, resumed_at = $4 where campaign = $1 and period = $2",
+        values![campaign, period.to_string(), lasted, now],
+    )
+    .await?;
+    note(tx, campaign, period, now, "resumed", actor).await?;
+    Ok(true)
 }
 
 async fn hold_in(

@@ -5,6 +5,7 @@ use super::batches::{erase_requests_with, remove_batches};
 use super::content::drop_content;
 use super::database::{Tx, values};
 use super::reports::range;
+use super::requests::remove_requests;
 use super::runs::run_in;
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::Period;
@@ -143,6 +144,7 @@ async fn remove_rest(tx: &mut Tx, campaign: &str, period: Period) -> Result<(), 
     )
     .await?;
     remove_batches(tx, campaign, &period).await?;
+    remove_requests(tx, campaign, &period).await?;
     let run = [campaign.into(), period.as_str().into()];
     remove_decisions(tx, "campaign = $1 and period = $2", &run).await?;
     tx.execute(

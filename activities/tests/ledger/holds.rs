@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 on_both!(
     a_hold_may_come_before_the_run_and_stays_for_its_first_reason,
+    what_is_asked_once_is_done_once_whatever_was_decided_since,
     every_reason_to_hold_is_told,
     held_time_is_counted_over_all_holds,
     a_configuration_failure_holds_the_run,
@@ -51,6 +52,30 @@ async fn a_hold_may_come_before_the_run_and_stays_for_its_first_reason(place: Pl
 
     let never = next.next().unwrap();
     let error = ledger.resume(CAMPAIGN, never, TEST).await.unwrap_err();
+    assert!(matches!(error, LedgerError::NoSuchRun { .. }), "{error:?}");
+}
+
+async fn what_is_asked_once_is_done_once_whatever_was_decided_since(place: Place) {
+    let bench = place.bench(1).await;
+    let (ledger, period) = (&bench.ledger, bench.period);
+    let hold =
+        async |name: &str| ledger.hold_once(name, CAMPAIGN, period, "asked", TEST).await.unwrap();
+    let resume = async |name: &str| ledger.resume_once(name, CAMPAIGN, period, TEST).await.unwrap();
+    let is_held = async || ledger.status(CAMPAIGN, period).await.unwrap().state == "held";
+
+    assert!(hold("a:1").await && is_held().await);
+    assert!(bench.resume().await);
+    assert!(!hold("a:1").await && !is_held().await, "an old request held it again");
+    assert!(resume("a:2").await);
+    bench.hold().await;
+    assert!(!resume("a:2").await && is_held().await, "an old request ended a new hold");
+    assert!(resume("a:3").await && !is_held().await);
+    // Another run's request may have the same name.
+    let next = period.next().unwrap();
+    assert!(ledger.hold_once("a:1", CAMPAIGN, next, "asked", TEST).await.unwrap());
+
+    let never = next.next().unwrap();
+    let error = ledger.resume_once("a:4", CAMPAIGN, never, TEST).await.unwrap_err();
     assert!(matches!(error, LedgerError::NoSuchRun { .. }), "{error:?}");
 }
 
