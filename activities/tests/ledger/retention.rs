@@ -1,6 +1,8 @@
 //! Forgetting a customer, and what is dropped with time.
 
-use super::bench::{Bench, CAMPAIGN, NOTHING, Place, REPLAYS, accepted, message, on_both, refused};
+use super::bench::{
+    Bench, CAMPAIGN, NOTHING, Place, REPLAYS, TEST, accepted, message, on_both, refused,
+};
 use digest_activities::ledger::{Actor, BeginAnswer, Forgotten, LedgerError, RunState};
 use digest_workflows::operation::{
     CannotBegin, Event, FailureClass, OperationKey, Rules, State, Step, Verdict,
@@ -182,6 +184,9 @@ async fn records_of_old_closed_runs_go_and_the_period_stays_closed(place: Place)
     bench.period = first.next().unwrap();
     bench.open().await;
     bench.freeze(None, 4..=5, None).await;
+    for period in [first, bench.period] {
+        assert!(bench.ledger.resume_once("a:1", CAMPAIGN, period, TEST).await.unwrap());
+    }
 
     let week = SignedDuration::from_hours(7 * 24);
     assert_eq!(bench.ledger.remove_old_records(CAMPAIGN, week, 2).await.unwrap(), None);
@@ -195,6 +200,7 @@ async fn records_of_old_closed_runs_go_and_the_period_stays_closed(place: Place)
         assert_eq!(bench.raw.count(&format!("@{table} where key {old}")).await, 0, "{table}");
     }
     assert_eq!(bench.raw.count("@operations").await, 2, "the other run is untouched");
+    assert_eq!(bench.raw.count("@meta where name like 'asked:%'").await, 1, "its requests too");
     // A second run of the old period finds it closed and sends nothing.
     bench.period = first;
     assert_eq!(bench.open().await.state, RunState::Closed);
