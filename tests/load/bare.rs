@@ -7,6 +7,7 @@ use crate::figures::What;
 use anyhow::{Context as _, anyhow};
 use digest_workflows::attributes;
 use digest_workflows::operation::OperationKey;
+use digestd::threads;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -191,8 +192,7 @@ pub(crate) async fn run(
         let (client, stopped, queue) = (client.clone(), stopped.clone(), name.to_owned());
         let concurrency = usize::try_from(args.concurrency)?;
         threads.push(std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(work(client, &queue, concurrency, stopped))
+            threads::runtime()?.block_on(work(client, &queue, concurrency, stopped))
         }));
     }
     DONE.store(0, Ordering::SeqCst);

@@ -27,6 +27,7 @@ pub mod service;
 pub mod sweep;
 pub mod table;
 pub mod tell;
+pub mod threads;
 pub mod wake;
 pub mod webhooks;
 pub mod workflows;

@@ -2,25 +2,16 @@
 
 use clap::Parser;
 use digestd::cli::{Cli, Command, Exit};
-use digestd::{commands, output};
+use digestd::{commands, output, threads};
 use mimalloc::MiMalloc;
-use std::num::NonZero;
 use std::process::ExitCode;
-use std::thread::available_parallelism;
 
 /// Most of a worker's own time goes into small values that live for one operation.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    // Half of the cores: workflows and SQLite have threads of their own, and what wakes another thread
-    // costs more than most of what it would do.
-    let cores = available_parallelism().map_or(1, NonZero::get);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads((cores / 2).max(1))
-        .enable_all()
-        .build();
-    match runtime {
+    match threads::runtime() {
         Ok(runtime) => runtime.block_on(run()),
         Err(error) => {
             output::print_error(&anyhow::Error::new(error).context("cannot start any thread"));
