@@ -22,11 +22,6 @@ use clap::Parser as _;
 use digestd::engine::binary::Search;
 use digestd::engine::server::{DevServer, ServerOptions};
 use figures::{Figures, Place, What, median};
-use mimalloc::MiMalloc;
-
-/// That of digestd's workers, so that those that do nothing have nothing worse.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

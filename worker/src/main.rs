@@ -3,12 +3,7 @@
 use clap::Parser;
 use digestd::cli::{Cli, Command, Exit};
 use digestd::{commands, output, threads};
-use mimalloc::MiMalloc;
 use std::process::ExitCode;
-
-/// Most of a worker's own time goes into small values that live for one operation.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     match threads::runtime() {
