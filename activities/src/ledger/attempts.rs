@@ -83,9 +83,7 @@ impl Ledger {
         let mut tx = self.db.begin().await?;
         // The share lock orders this against a hold: no attempt begins once the hold is committed.
         let mut loaded = load(&mut tx, key, Lock::OperationAndRun).await?;
-        if tx.waits_for_rows() {
-            read_again(&mut tx, std::slice::from_mut(&mut loaded)).await?;
-        }
+        read_again(&mut tx, std::slice::from_mut(&mut loaded)).await?;
         let begun = match begin_in(&mut tx, &mut loaded, intent, token, rules).await? {
             Ok(begun) => begun,
             Err(cannot) => {

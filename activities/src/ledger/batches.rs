@@ -20,8 +20,8 @@ use crate::redacted::Redacted;
 use data_encoding::HEXLOWER;
 use digest_workflows::activities::Evidence;
 use digest_workflows::operation::{
-    BatchRef, CannotBegin, Contract, Intent, Operation, OperationKey, Period, ProviderRef, Rules,
-    Shares, State,
+    BatchRef, CannotBegin, Contract, Intent, Moment, Operation, OperationKey, Period, ProviderRef,
+    Rules, Shares, State,
 };
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -188,7 +188,7 @@ async fn share_run(
     let moment = run.moment(tx.now().await?);
     for one in loaded.iter_mut() {
         one.run = run.clone();
-        one.moment = moment;
+        one.moment = Moment { suppressed: one.moment.suppressed, ..moment };
     }
     read_again(tx, loaded).await
 }

@@ -7,9 +7,10 @@ use super::content::FrozenData;
 use super::database::values;
 use super::operations::{Actor, Lock, apply, load};
 use super::restore::GONE_BACK;
+use super::runs::plan_run;
+use super::selection::select_one;
 use super::{Ledger, LedgerError, RunState};
-use crate::provider::alias::alias;
-use digest_workflows::operation::{Event, Operation, OperationKey, Period, Rules, State};
+use digest_workflows::operation::{Event, OperationKey, Period, Rules, State};
 use jiff::{SignedDuration, Timestamp};
 
 /// What a canary is added with.
@@ -35,12 +36,7 @@ impl Ledger {
     pub async fn add_canary(&self, new: &NewCanary<'_>) -> Result<(), LedgerError> {
         let (campaign, period) = (new.key.campaign(), new.key.period().to_string());
         let mut tx = self.db.begin().await?;
-        tx.execute(
-            "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
-             on conflict (campaign, period) do nothing",
-            values![campaign, period.as_str()],
-        )
-        .await?;
+        plan_run(&mut tx, campaign, new.key.period()).await?;
         // The lock of the row makes the positions of canaries that are added at once different.
         tx.execute(
             "update @runs set selected = selected + 1 where campaign = $1 and period = $2",
@@ -63,30 +59,7 @@ impl Ledger {
             ],
         )
         .await?;
-        let operation = Operation::selected(now);
-        let key = new.key.to_string();
-        tx.execute(
-            "insert into @operations (key, campaign, period, position, customer, alias, state, \
-             since, machine, frozen_at, enqueued_at) \
-             select $1, campaign, period, selected, $4, $5, $6, $7, $8, $7, $7 from @runs \
-             where campaign = $2 and period = $3",
-            values![
-                key.as_str(),
-                campaign,
-                period.as_str(),
-                new.key.source_customer_id(),
-                alias(new.key),
-                operation.state.name(),
-                now,
-                serde_json::to_string(&operation)?,
-            ],
-        )
-        .await?;
-        tx.execute(
-            "insert into @digest_rows (key, data) values ($1, $2)",
-            values![key, serde_json::to_string(new.data)?],
-        )
-        .await?;
+        select_one(&mut tx, new.key, new.data, now).await?;
         tx.commit().await
     }
 

@@ -180,18 +180,25 @@ impl Stored {
     }
 }
 
+const DROP: [&str; 2] =
+    ["delete from @messages where key = $1", "delete from @digest_rows where key = $1"];
+
 /// Drops the stored bytes, address and rows of `key`; its content hash stays. Returns whether there
 /// were any.
 pub(super) async fn drop_content(tx: &mut Tx, key: &str) -> Result<bool, LedgerError> {
-    let messages = tx.execute("delete from @messages where key = $1", values![key]).await?;
-    let rows = tx.execute("delete from @digest_rows where key = $1", values![key]).await?;
-    Ok(messages + rows > 0)
+    let mut dropped = 0;
+    for sql in DROP {
+        dropped += tx.execute(sql, values![key]).await?;
+    }
+    Ok(dropped > 0)
 }
 
 /// The same before whatever comes next, for who need not know.
 pub(super) async fn drop_content_soon(tx: &mut Tx, key: &str) -> Result<(), LedgerError> {
-    tx.execute_soon("delete from @messages where key = $1", values![key]).await?;
-    tx.execute_soon("delete from @digest_rows where key = $1", values![key]).await
+    for sql in DROP {
+        tx.execute_soon(sql, values![key]).await?;
+    }
+    Ok(())
 }
 
 /// Puts other data and another message in the place of what was frozen.
@@ -202,15 +209,25 @@ pub(super) async fn replace_content(
     message: &FrozenMessage,
 ) -> Result<(), LedgerError> {
     drop_content_soon(tx, key).await?;
-    tx.execute(
-        "insert into @digest_rows (key, data) values ($1, $2)",
-        values![key, serde_json::to_string(data)?],
-    )
-    .await?;
+    insert_data(tx, key, data).await?;
     insert_message(tx, key, message).await?;
     tx.execute(
         "update @operations set content_hash = $2 where key = $1",
         values![key, message.content_hash.as_str()],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Freezes what the message of `key` is rendered from.
+pub(super) async fn insert_data(
+    tx: &mut Tx,
+    key: &str,
+    data: &FrozenData,
+) -> Result<(), LedgerError> {
+    tx.execute(
+        "insert into @digest_rows (key, data) values ($1, $2)",
+        values![key, serde_json::to_string(data)?],
     )
     .await?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, apply, load};
-use super::runs::{no_such_run, run_in};
+use super::runs::{no_such_run, plan_run, run_in};
 use super::{Ledger, LedgerError, Run};
 use digest_workflows::operation::{Event, Failure, FailureClass, OperationKey, Period, Rules};
 use jiff::Timestamp;
@@ -299,12 +299,7 @@ pub(super) async fn plan_and_hold_in(
     because: &str,
     actor: Actor<'_>,
 ) -> Result<(), LedgerError> {
-    tx.execute(
-        "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
-         on conflict (campaign, period) do nothing",
-        values![campaign, period.to_string()],
-    )
-    .await?;
+    plan_run(tx, campaign, period).await?;
     hold_in(tx, campaign, period, because, actor).await
 }
 

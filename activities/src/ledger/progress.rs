@@ -2,7 +2,7 @@
 
 use super::database::{Row, Tx, values};
 use super::figures::operations;
-use super::runs::{COLUMN_COUNT, COLUMNS, Run, RunState};
+use super::runs::{COLUMN_COUNT, COLUMNS, Run};
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{Period, State};
 use jiff::{SignedDuration, Timestamp};
@@ -133,18 +133,13 @@ async fn line(tx: &mut Tx, row: &Row, now: Timestamp) -> Result<RunLine, LedgerE
     let of = |state: State| counts.get(&state).copied().unwrap_or_default();
     let to_send = of(State::Selected) + of(State::Sending) + of(State::Retrying);
     let open = to_send + of(State::Unknown) > 0;
-    let held = run.held_since.is_some()
-        && (open || !matches!(run.state, RunState::Closed | RunState::Missed));
-    let under_way = to_send > 0 && !held;
+    let under_way = to_send > 0 && run.held_since.is_none();
     let answered = if under_way { Some(answered(tx, &run, now).await?) } else { None };
     Ok(RunLine {
         run: digest_workflows::run_id(&run.campaign, run.period),
-        state: if held { "held".to_owned() } else { run.state.name().to_owned() },
+        state: run.shown(open).to_owned(),
         held_since: run.held_since,
-        held_because: match run.state {
-            RunState::Missed => run.missed_because,
-            _ => run.held_because,
-        },
+        held_because: run.because().cloned(),
         held_by: row.maybe_text(COLUMN_COUNT)?,
         tick: run.tick,
         selected_at: run.selected_at,

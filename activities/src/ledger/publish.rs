@@ -4,9 +4,9 @@ use super::content::FrozenData;
 use super::database::{Tx, values};
 use super::operations::Actor;
 use super::runs::{Run, RunState, run_in};
+use super::selection::select_one;
 use super::{Ledger, LedgerError};
-use crate::provider::alias::alias;
-use digest_workflows::operation::{Operation, OperationKey, State};
+use digest_workflows::operation::{OperationKey, State};
 use jiff::Timestamp;
 
 /// The event of a publication in the audit.
@@ -72,41 +72,16 @@ impl Ledger {
         if let Some(published) = publication(&mut tx, key, request).await? {
             return Ok(Ok(published));
         }
-        let run = match takes_more(run.as_ref(), now) {
-            Ok(run) => run,
-            Err(cannot) => return Ok(Err(cannot)),
-        };
-        let (text, period) = (key.to_string(), key.period().to_string());
-        let position = run.selected + 1;
-        let operation = Operation::selected(now);
+        if let Err(cannot) = takes_more(run.as_ref(), now) {
+            return Ok(Err(cannot));
+        }
+        let period = key.period().to_string();
         tx.execute(
-            "insert into @operations (key, campaign, period, position, customer, alias, state, \
-             since, machine, frozen_at, enqueued_at) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-            values![
-                text.as_str(),
-                key.campaign(),
-                period.as_str(),
-                position,
-                key.customer_id(),
-                alias(key),
-                operation.state.name(),
-                now,
-                serde_json::to_string(&operation)?,
-                now,
-                now,
-            ],
+            "update @runs set selected = selected + 1 where campaign = $1 and period = $2",
+            values![key.campaign(), period.as_str()],
         )
         .await?;
-        tx.execute(
-            "insert into @digest_rows (key, data) values ($1, $2)",
-            values![text.as_str(), serde_json::to_string(data)?],
-        )
-        .await?;
-        tx.execute(
-            "update @runs set selected = $3 where campaign = $1 and period = $2",
-            values![key.campaign(), period.as_str(), position],
-        )
-        .await?;
+        select_one(&mut tx, key, data, now).await?;
         let selected = State::Selected.name();
         tx.execute(
             "insert into @decisions (campaign, period, key, at, event, from_state, to_state, \
@@ -114,7 +89,7 @@ impl Ledger {
             values![
                 key.campaign(),
                 period,
-                text,
+                key.to_string(),
                 now,
                 PUBLISHED,
                 selected,
@@ -130,7 +105,7 @@ impl Ledger {
     }
 }
 
-fn takes_more(run: Option<&Run>, now: Timestamp) -> Result<&Run, CannotPublish> {
+fn takes_more(run: Option<&Run>, now: Timestamp) -> Result<(), CannotPublish> {
     let is_selected = |run: &&Run| {
         matches!(run.state, RunState::Frozen | RunState::Dispatching | RunState::Closed)
     };
@@ -140,7 +115,7 @@ fn takes_more(run: Option<&Run>, now: Timestamp) -> Result<&Run, CannotPublish> 
     }
     match run.useful_until {
         Some(until) if until <= now => Err(CannotPublish::Over(until)),
-        _ => Ok(run),
+        _ => Ok(()),
     }
 }
 

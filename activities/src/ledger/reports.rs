@@ -9,7 +9,7 @@ pub use lines::{
 };
 
 use super::database::{Row, Tx, values};
-use super::runs::{Run, RunState, no_such_run, run_in};
+use super::runs::{Run, no_such_run, run_in};
 use super::suppressions;
 use super::{Ledger, LedgerError};
 use digest_workflows::operation::{FailureClass, Operation, OperationKey, Period, State};
@@ -61,10 +61,7 @@ impl Ledger {
             status.faults.push(FaultLine { customer: row.maybe_text(0)?, reason: row.text(1)? });
         }
         status.newly_suppressed = suppressions::count(&mut tx, campaign, period).await?;
-        // A closed run has work again when a verdict reopens an operation, and a hold keeps it.
-        if run.held_since.is_some() && status.missing_count > 0 {
-            "held".clone_into(&mut status.state);
-        }
+        run.shown(status.missing_count > 0).clone_into(&mut status.state);
         Ok(status)
     }
 
@@ -280,17 +277,12 @@ async fn attempts(
 }
 
 fn blank(run: &Run) -> RunStatus {
-    let held =
-        run.held_since.is_some() && !matches!(run.state, RunState::Closed | RunState::Missed);
     RunStatus {
         campaign: run.campaign.clone(),
         period: run.period,
         run: digest_workflows::run_id(&run.campaign, run.period),
-        state: if held { "held".to_owned() } else { run.state.name().to_owned() },
-        held_because: match run.state {
-            RunState::Missed => run.missed_because.clone(),
-            _ => run.held_because.clone(),
-        },
+        state: run.shown(false).to_owned(),
+        held_because: run.because().cloned(),
         selected: run.selected,
         unkeyed: run.unkeyed,
         faults: Vec::new(),

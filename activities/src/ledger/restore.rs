@@ -3,7 +3,7 @@
 
 use super::database::{Tx, values};
 use super::operations::{Actor, Loaded, Lock, apply, load};
-use super::runs::run_in;
+use super::runs::{plan_run, run_in};
 use super::{Ledger, LedgerError};
 use crate::provider::alias::alias;
 use digest_workflows::operation::canary::campaign_of_canaries;
@@ -103,12 +103,7 @@ impl Ledger {
 async fn adopt(tx: &mut Tx, key: &OperationKey) -> Result<(), LedgerError> {
     let (campaign, period) = (key.campaign(), key.period());
     let now = tx.now().await?;
-    tx.execute(
-        "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
-         on conflict (campaign, period) do nothing",
-        values![campaign, period.to_string()],
-    )
-    .await?;
+    plan_run(tx, campaign, period).await?;
     let run = run_in(tx, campaign, period, "for update").await?;
     let position = run.map_or(0, |run| run.selected) + 1;
     let operation = Operation::selected(now);

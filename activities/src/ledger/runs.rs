@@ -133,6 +133,21 @@ impl Run {
         }
     }
 
+    /// What its state is called: `held` while it is held, a closed or missed one only where it
+    /// `has_work`, which a verdict or a replay may have given it.
+    pub(super) fn shown(&self, has_work: bool) -> &'static str {
+        let is_over = matches!(self.state, RunState::Closed | RunState::Missed);
+        if self.held_since.is_some() && (has_work || !is_over) { "held" } else { self.state.name() }
+    }
+
+    /// Why it is held, or was missed.
+    pub(super) fn because(&self) -> Option<&String> {
+        match self.state {
+            RunState::Missed => self.missed_because.as_ref(),
+            _ => self.held_because.as_ref(),
+        }
+    }
+
     pub(super) fn read(row: &Row) -> Result<Self, LedgerError> {
         let count = |index| {
             row.maybe_int(index)?
@@ -177,12 +192,7 @@ impl Ledger {
         let period = new.period.to_string();
         let (start, end) = new.window;
         let useful_until = new.tick.unwrap_or(now) + new.useful_for;
-        tx.execute(
-            "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
-             on conflict (campaign, period) do nothing",
-            values![new.campaign, period.as_str()],
-        )
-        .await?;
+        plan_run(&mut tx, new.campaign, new.period).await?;
         tx.execute(
             "update @runs set state = 'freezing', tick = $3, selected_at = $4, period_start = $5, \
              period_end = $6, useful_until = $7, reason = null \
@@ -345,6 +355,21 @@ impl Ledger {
         tx.commit().await?;
         Ok(true)
     }
+}
+
+/// Writes the row of a run, unless it is there already.
+pub(super) async fn plan_run(
+    tx: &mut Tx,
+    campaign: &str,
+    period: Period,
+) -> Result<(), LedgerError> {
+    tx.execute(
+        "insert into @runs (campaign, period, state) values ($1, $2, 'planned') \
+         on conflict (campaign, period) do nothing",
+        values![campaign, period.to_string()],
+    )
+    .await?;
+    Ok(())
 }
 
 pub(super) async fn run_in(

@@ -1,12 +1,13 @@
 //! The selection: frozen once per run, page by page, resumable; then enqueued page by page.
 
-use super::content::FrozenData;
+use super::content::{FrozenData, insert_data};
 use super::database::{Tx, Value, places, values};
 use super::runs::{no_such_run, run_in};
 use super::{Ledger, LedgerError, RunState};
 use crate::provider::alias::alias;
 use digest_workflows::activities::Standing;
 use digest_workflows::operation::{Operation, OperationKey, Period};
+use jiff::Timestamp;
 use std::collections::HashSet;
 
 /// One selected customer.
@@ -275,4 +276,33 @@ async fn among(tx: &mut Tx, selected: &[Selected]) -> Result<HashSet<String>, Le
     let keys: Vec<Value> =
         selected.iter().map(|selected| Value::from(selected.key.to_string())).collect();
     tx.rows(&sql, &keys).await?.iter().map(|row| row.text(0)).collect()
+}
+
+/// Adds one operation, enqueued at once, as the last that its run counts as selected.
+pub(super) async fn select_one(
+    tx: &mut Tx,
+    key: &OperationKey,
+    data: &FrozenData,
+    now: Timestamp,
+) -> Result<(), LedgerError> {
+    let operation = Operation::selected(now);
+    let text = key.to_string();
+    tx.execute(
+        "insert into @operations (key, campaign, period, position, customer, alias, state, \
+         since, machine, frozen_at, enqueued_at) \
+         select $1, campaign, period, selected, $4, $5, $6, $7, $8, $7, $7 from @runs \
+         where campaign = $2 and period = $3",
+        values![
+            text.as_str(),
+            key.campaign(),
+            key.period().to_string(),
+            key.source_customer_id(),
+            alias(key),
+            operation.state.name(),
+            now,
+            serde_json::to_string(&operation)?,
+        ],
+    )
+    .await?;
+    insert_data(tx, &text, data).await
 }

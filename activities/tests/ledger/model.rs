@@ -47,8 +47,7 @@ fn finding() -> impl Strategy<Value = Finding> {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let verdict =
-        prop::sample::select(&[Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon][..]);
+    let verdict = prop::sample::select(&Verdict::ALL[..]);
     let plain = prop::sample::select(vec![
         Event::ProviderGone,
         Event::Unwanted,

@@ -174,7 +174,7 @@ mod tests {
             useful_until: Timestamp::MAX,
             suppressed: false,
         };
-        for verdict in [Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon] {
+        for verdict in Verdict::ALL {
             let event = Event::Judged { verdict, attempt: None };
             let note = operation.apply(&event, &Rules::default(), &moment).note;
             let fate = fate(&operation, note, 0);

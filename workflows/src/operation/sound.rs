@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn event() -> impl Strategy<Value = Event> {
-        let verdict = [Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon];
+        let verdict = Verdict::ALL;
         let plain = [
             Event::ProviderGone,
             Event::Unwanted,

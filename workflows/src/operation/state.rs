@@ -158,6 +158,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 3] = [Self::Delivered, Self::NotDelivered, Self::Abandon];
+
     /// The verdict as it is written in JSON and on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use super::Answer;
 use super::fields::Fields;
-use super::page::{confirmation, instant, operation_link, page, query, results, text_of};
+use super::page::{PAGE, confirmation, instant, operation_link, page, query, results, text_of};
 use crate::http::access::Caller;
 use crate::http::decisions::{self, after_of, keys_to_replay, unusable};
 use crate::http::desk::Shared;
@@ -14,9 +14,6 @@ use digest_activities::ledger::Listing;
 use digest_workflows::operation::{FailureClass, OperationKey, Period};
 use jiff::Timestamp;
 use maud::{Markup, html};
-
-/// How many a page has.
-const PAGE: u32 = 100;
 
 /// The dead letters, of one class or all.
 pub(super) async fn all(

@@ -11,6 +11,9 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 use url::form_urlencoded;
 
+/// How many operations a page of a list has.
+pub(super) const PAGE: u32 = 100;
+
 /// A page of the console. What is `live` is written anew when there is news.
 pub(super) fn page(desk: &Desk, caller: &Caller, title: &str, body: &Markup, live: bool) -> Markup {
     frame(

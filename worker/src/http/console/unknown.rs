@@ -2,7 +2,7 @@
 
 use super::Answer;
 use super::fields::Fields;
-use super::page::{confirmation, instant, operation_link, page, query, results, text_of};
+use super::page::{PAGE, confirmation, instant, operation_link, page, query, results, text_of};
 use crate::http::access::Caller;
 use crate::http::decisions::{self, Came, after_of, keys_in_doubt, unusable};
 use crate::http::desk::Shared;
@@ -15,11 +15,6 @@ use digest_activities::ledger::Listing;
 use digest_workflows::operation::{self, Verdict};
 use jiff::Timestamp;
 use maud::{Markup, html};
-
-/// How many a page has.
-const PAGE: u32 = 100;
-
-const VERDICTS: [Verdict; 3] = [Verdict::Delivered, Verdict::NotDelivered, Verdict::Abandon];
 
 /// The unknown operations.
 pub(super) async fn all(
@@ -73,7 +68,7 @@ fn list(listing: &Listing, now: Timestamp) -> Markup {
                 } } }
             } }
             p { "The chosen ones were …" }
-            div.actions { @for verdict in VERDICTS {
+            div.actions { @for verdict in Verdict::ALL {
                 button name="verdict" value=(verdict.name()) { (label(verdict)) " …" }
             } }
             p.soft {
@@ -137,7 +132,7 @@ pub(super) async fn take(
 
 fn verdict_of(fields: &Fields) -> Result<Verdict, Problem> {
     let name = fields.one("verdict").unwrap_or_default();
-    VERDICTS
+    Verdict::ALL
         .into_iter()
         .find(|verdict| verdict.name() == name)
         .ok_or_else(|| unusable("verdict: say delivered, not_delivered or abandon"))
@@ -180,7 +175,7 @@ pub(super) fn buttons(key: &str, attempt: u32) -> Markup {
         form.actions action="/unknown/resolve" {
             input type="hidden" name="key" value=(key);
             input type="hidden" name="attempt" value=(attempt);
-            @for verdict in VERDICTS {
+            @for verdict in Verdict::ALL {
                 button name="verdict" value=(verdict.name()) { (label(verdict)) " …" }
             }
         }
